@@ -1,7 +1,8 @@
 """The pytest plugin: a broker for the session, a share of it for each test, and a report when a test fails.
 
-`kafka` is what most tests need; `ottla_broker` makes brokers to order. docs/embedding.md tells more. `kafka_cluster` is
-a cluster of a test's own, and `ottla_cluster` makes them to order; see docs/cluster.md.
+Most tests need `kafka`; `schema_registry` is its registry, and `ottla_broker` makes brokers with other options. See
+docs/embedding.md. `kafka_cluster` is a cluster for one test, and `ottla_cluster` makes clusters with other options;
+see docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.embedded import registry_handle
     from ottla.embedded import report as report_module
     from ottla.multibroker import cluster as cluster_module
     from ottla.multibroker import cluster_report
@@ -29,6 +31,7 @@ else:
     namespace = lazy("ottla.testing.namespace")
     over_http = lazy("ottla.testing.over_http")
     plain_kafka = lazy("ottla.testing.plain_kafka")
+    registry_handle = lazy("ottla.embedded.registry_handle")
     report_module = lazy("ottla.embedded.report")
     threaded = lazy("ottla.testing.threaded")
 
@@ -47,7 +50,10 @@ class _Used(NamedTuple):
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ottla", "a Kafka broker for tests")
     group.addoption(
-        "--ottla-bootstrap", metavar="HOST:PORT", help="run the tests on this Kafka cluster instead of an Ottla"
+        "--ottla-bootstrap", metavar="HOST:PORT", help="run the tests on this Kafka cluster instead of Ottla"
+    )
+    group.addoption(
+        "--ottla-registry", metavar="URL", help="with --ottla-bootstrap: the schema registry of that cluster"
     )
     group.addoption(
         "--ottla-shared",
@@ -70,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not getattr(config.option, "numprocesses", None):
         return  # without workers the session's broker is the shared one
-    broker = threaded.serve(preset=config.getini("ottla_preset"), control=0)
+    broker = threaded.serve(preset=config.getini("ottla_preset"), control=0, registry=0)
     broker.start()
     config.stash[_SHARED] = broker
     config.pluginmanager.register(_Workers(broker), "ottla-workers")
@@ -86,7 +92,7 @@ class _Workers:
     """Tells xdist's workers where the shared broker is."""
 
     def __init__(self, broker: ServedBroker) -> None:
-        self._addresses = (broker.bootstrap, broker.control_url)
+        self._addresses = (broker.bootstrap, broker.control_url, broker.registry_url)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -95,7 +101,7 @@ class _Workers:
 
 @pytest.fixture(scope="session")
 def ottla_options() -> dict[str, Any]:
-    """Options of the session's broker; override this fixture in a conftest.py to give some."""
+    """Options of the session's broker; override this fixture in a conftest.py to set them."""
     return {}
 
 
@@ -106,7 +112,7 @@ def ottla_session(request: pytest.FixtureRequest, ottla_options: dict[str, Any])
     bootstrap = config.getoption("ottla_bootstrap")
     shared = getattr(config, "workerinput", {}).get("ottla_shared")
     if bootstrap:
-        yield _external(bootstrap)
+        yield _external(bootstrap, config.getoption("ottla_registry"))
     elif shared is not None:
         yield over_http.RemoteBroker(*shared)
     else:
@@ -114,13 +120,13 @@ def ottla_session(request: pytest.FixtureRequest, ottla_options: dict[str, Any])
             yield broker
 
 
-def _external(bootstrap: str) -> plain_kafka.ExternalBroker:
-    return plain_kafka.ExternalBroker(bootstrap)
+def _external(bootstrap: str, registry_url: str | None) -> plain_kafka.ExternalBroker:
+    return plain_kafka.ExternalBroker(bootstrap, registry_url)
 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[namespace.Kafka]:
-    """A broker and names of this test's own: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
+    """A broker, and names that only this test uses: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
 
     In a unittest.TestCase, `@pytest.mark.usefixtures("kafka")` sets `self.kafka`.
     """
@@ -139,10 +145,19 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[namespace.Kafka]:
 
 
 @pytest.fixture
+def schema_registry(kafka: namespace.Kafka) -> registry_handle.RegistryHandle:
+    """The schema registry of this test's broker: `schema_registry.url`, `.register(…)`, `.expect_compatible(…)`.
+
+    It starts when it is first used. Subjects that a test registers are removed after the test.
+    """
+    return kafka.registry
+
+
+@pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., ServedBroker]]:
-    """Makes brokers with options of their own: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
+    """Makes brokers with their own options: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
     if request.config.getoption("ottla_bootstrap"):
-        pytest.skip("makes a broker of its own, and --ottla-bootstrap names one that is there already")
+        pytest.skip("makes its own broker, but --ottla-bootstrap names an existing one")
     started: list[ServedBroker] = []
 
     def start(**options: Any) -> ServedBroker:
@@ -161,10 +176,10 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
 def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., cluster_module.Cluster]]:
     """Makes clusters, with the options of `ottla.Cluster`: `ottla_cluster(brokers=5)`; stopped after the test.
 
-    A cluster runs in a thread of its own, so that it serves synchronous and asynchronous tests.
+    A cluster runs in its own thread, so that it serves synchronous and asynchronous tests.
     """
     if request.config.getoption("ottla_bootstrap"):
-        pytest.skip("makes a cluster of its own, and --ottla-bootstrap names one that is there already")
+        pytest.skip("makes its own cluster, but --ottla-bootstrap names an existing one")
     with ExitStack() as running:
 
         def start(*brokers: int, **options: Any) -> cluster_module.Cluster:
@@ -182,7 +197,7 @@ def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., clus
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest, ottla_cluster: Callable[..., Cluster]) -> Cluster:
-    """Three brokers of this test's own, in a few hundredths of a second; `@pytest.mark.ottla_cluster(…)` gives options.
+    """Three brokers for this test alone; `@pytest.mark.ottla_cluster(…)` sets options.
 
     In a unittest.TestCase, `@pytest.mark.usefixtures("kafka_cluster")` sets `self.kafka_cluster`.
     """
@@ -202,7 +217,7 @@ def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any] | None:
 
 
 def _merged(suite: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A test's options over those of the suite; settings are joined key by key."""
+    """A test's options override those of the suite; settings are merged key by key."""
     merged = {**suite, **own}
     if suite.get("settings") and own.get("settings"):
         merged["settings"] = {**suite["settings"], **own["settings"]}
@@ -225,7 +240,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _skipped_elsewhere() -> Generator[None, object, object]:
-    """What only Ottla has is no failure on another broker."""
+    """Skip a test that needs Ottla if it runs on another broker."""
     try:
         return (yield)
     except RuntimeError as error:
@@ -249,5 +264,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _text_of(used: _Used) -> str:
     try:
         return used.report()
-    except Exception as error:  # the test's own failure must be seen, whatever state the broker is in
-        return f"the broker cannot be looked into: {error!r}"
+    except Exception as error:  # the test's own failure must be visible, whatever state the broker is in
+        return f"the state of the broker cannot be read: {error!r}"

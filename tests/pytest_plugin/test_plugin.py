@@ -254,6 +254,22 @@ def test_a_failed_test_shows_what_was_there(project: pytest.Pytester) -> None:
     )
 
 
+def test_a_failed_expectation_shows_the_line_of_the_test_only(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        def test_records(kafka):
+            kafka.topic("orders").expect(["paid"])
+
+        def test_fault(kafka):
+            kafka.faults.error("Produce", "INVALID_RECORD").expect_fired()
+        """
+    )
+    result = project.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines([">*expect(*paid*)", ">*expect_fired()"])
+    result.stdout.no_fnmatch_line("*raise AssertionError*")
+
+
 def test_on_another_broker(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
@@ -371,3 +387,41 @@ def test_bad_use_says_what_to_do(project: pytest.Pytester) -> None:
     result = project.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*takes options by name*"])
+
+
+REGISTRY = """
+    import json
+    import urllib.request
+
+    ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+
+    def subjects(url):
+        with urllib.request.urlopen(f"{url}/subjects") as answer:
+            return json.load(answer)
+
+    def test_registers(kafka, schema_registry):
+        topic = kafka.topic()
+        schema_registry.register(f"{topic}-value", ORDER)
+        own = kafka.subject("own")
+        schema_registry.register(own, ORDER)
+        topic.append([schema_registry.encode(f"{topic}-value", {"id": 1})])
+        topic.expect([{"id": 1}])
+        assert {f"{topic}-value", own} <= set(subjects(kafka.registry_url))
+
+    def test_starts_without_subjects(schema_registry):
+        assert subjects(schema_registry.url) == []
+"""
+
+
+@pytest.mark.parametrize("way", ["own", "shared", "elsewhere"])
+def test_subjects_end_with_their_test(project: pytest.Pytester, way: str) -> None:
+    project.makepyfile(REGISTRY)
+    if way == "own":
+        passed(project, 2)
+    elif way == "shared":
+        passed(project, 2, "--ottla-shared", "-n", "1")
+    else:
+        with ottla.serve(registry=0) as broker:
+            address = ["--ottla-bootstrap", broker.bootstrap, "--ottla-registry", broker.registry_url]
+            passed(project, 2, *address)
+            assert broker.topics() == []

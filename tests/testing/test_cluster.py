@@ -128,12 +128,12 @@ def test_options_are_checked(options: dict[str, Any], text: str) -> None:
         ottla.Cluster(**options)
 
 
-def test_wrong_controls_say_what_would_be_right() -> None:
+def test_wrong_controls_name_the_right_values() -> None:
     with ottla.Cluster(3) as cluster:
         cluster.create_topic("t", assignments=[[1, 2]])
         cluster.wait_in_sync()
         for wrong, text in (
-            (lambda: cluster.kill(7), "there are 1 to 3"),
+            (lambda: cluster.kill(7), "there are 1, 2, 3"),
             (lambda: cluster.move_leader("t", to=3), "has no replica of t-0"),
             (lambda: cluster.move_leader("x", to=3), "there is no partition x-0"),
             (lambda: cluster.shrink_isr("t", remove=[1]), "leads t-0"),

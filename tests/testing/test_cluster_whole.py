@@ -117,7 +117,7 @@ def test_a_scenario_on_a_cluster() -> None:
         assert said[:3] == ["stop 2", "start 2", "partition network [[1], [2, 3]]"]
         for wrong, text in (
             ([{"down": 1}], "there is no 'down'"),
-            ([{"kill": 9}], "there are 1 to 3"),
+            ([{"kill": 9}], "there are 1, 2, 3"),
             ([{"move_leader": {"topic": "t", "to": 9}}], "has no replica"),
             ([{"move_leader": {"topic": "t", "where": 9}}], "missing a required argument"),
         ):
@@ -211,7 +211,7 @@ def test_the_data_folder_of_one_broker_is_refused_untouched(tmp_path: Path) -> N
     with ottla.serve(data=tmp_path):
         pass
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(StartError, match="is the data folder of one broker"), ottla.Cluster(2, data=tmp_path):
+    with pytest.raises(StartError, match="is the data folder of a single broker"), ottla.Cluster(2, data=tmp_path):
         pytest.fail("it started")
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -2,8 +2,10 @@
 
 import http.client
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -65,6 +67,7 @@ def test_looking_inside_over_http(steered: ServedBroker, control: Control, produ
     assert control.ask("GET", "/") == {
         "running": True,
         "bootstrap": steered.bootstrap,
+        "listeners": {"PLAINTEXT": steered.bootstrap},
         "topics": ["t"],
         "groups": ["g"],
         "faults": [],
@@ -90,7 +93,7 @@ def test_time_and_life_over_http(steered: ServedBroker, control: Control) -> Non
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "message"),
     [
-        ("GET", "/nothing", None, 404, "there are"),
+        ("GET", "/nothing", None, 404, "use "),
         ("PUT", "/faults", None, 405, "use GET or POST"),
         ("POST", "/faults", b"{", 400, "not JSON"),
         ("POST", "/faults", b"[]", 400, "JSON object"),
@@ -103,7 +106,7 @@ def test_time_and_life_over_http(steered: ServedBroker, control: Control) -> Non
         ("GET", "/groups/none", None, 404, "there is no group 'none'"),
         ("GET", "/groups/none/lag", None, 404, "there is no group 'none'"),
         ("GET", "/groups/none/lag?of=nope", None, 404, "there is no topic 'nope'"),
-        ("POST", "/clock/advance", b'{"minutes": -1}', 400, "does not go back"),
+        ("POST", "/clock/advance", b'{"minutes": -1}', 400, "cannot go back"),
         ("POST", "/broker/sideways", None, 404, "down, up"),
         ("GET", "/requests?api=Nope", None, 400, "serves no API"),
     ],
@@ -120,6 +123,30 @@ def test_web_pages_and_other_hosts_are_refused(steered: ServedBroker) -> None:
     for host in ("evil.example:80", "evil.example", "127.0.0.1.evil.example"):
         assert _ask(steered, "GET", "/", None, Host=host)[0] == 403
     assert _ask(steered, "GET", "/", None, Origin="http://evil.example")[0] == 403
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whose a connection is")
+def test_other_users_of_the_machine_are_refused(steered: ServedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _ask(steered, "GET", "/", None)[0] == 200
+
+    user = os.getuid()
+    connection = http.client.HTTPConnection(steered.control_url.removeprefix("http://"))
+    if user == 0:
+        os.seteuid(65534)  # a socket belongs to the user who makes it
+        try:
+            connection.sock = socket.socket()
+        finally:
+            os.seteuid(0)
+        connection.sock.connect((connection.host, connection.port))
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    connection.request("GET", "/")
+    answer = connection.getresponse()
+    assert (answer.status, json.load(answer)) == (
+        403,
+        {"error": "only programs of the user who runs the broker are served"},
+    )
+    connection.close()
 
 
 def _ask(broker: ServedBroker, method: str, path: str, body: bytes | None, **headers: str) -> tuple[int, Any]:

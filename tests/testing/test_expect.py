@@ -40,7 +40,7 @@ def record(value: bytes | None, key: bytes | None = None, headers: Any = (), off
         (ANY, ANY, {"n": "1", "source": re.compile("w..")}),
     ],
 )
-def test_what_matches(expected: Any) -> None:
+def test_equal_records_match(expected: Any) -> None:
     found = record(ORDER, b"k", [("source", b"web"), ("n", b"1")])
     assert difference([expected], [found]) is None
 
@@ -68,7 +68,7 @@ def test_what_matches(expected: Any) -> None:
         (("k", ANY, [("n", "1"), ("source", "web")]), 'headers: expected n="1" source="web", found source="web" n="1"'),
     ],
 )
-def test_what_does_not_match(expected: Any, why: str) -> None:
+def test_different_records_do_not_match(expected: Any, why: str) -> None:
     found = record(ORDER, b"k", [("source", b"web"), ("n", b"1")])
     diff = difference([expected], [found])
     assert diff is not None and why in diff.splitlines()[-1] and diff.splitlines()[-1].startswith("? ")

@@ -415,7 +415,7 @@ def test_after_times_and_seeded_chance(run: Any) -> None:
         (lambda f: f.move_coordinator(), "either group= or"),
         (lambda f: f.move_coordinator(group="g"), "let a consumer join first"),
         (lambda f: f.move_coordinator(transactional_id="x"), "init_transactions"),
-        (lambda f: f.bump_leader_epoch("nothing"), "make the topic first"),
+        (lambda f: f.bump_leader_epoch("nothing"), "create the topic first"),
         (lambda f: f.apply("explode"), "choose one of"),
         (lambda f: f.apply("error", api="Produce"), "needs error="),
         (lambda f: f.apply("rebalance", team="g"), "no option 'team'"),

@@ -252,7 +252,7 @@ def test_options_are_those_of_a_broker() -> None:
     """Type checkers see the options of `serve` and `spawn` in these lists."""
     options = set(get_type_hints(ottla.Broker.__init__)) - {"return"}
     assert set(InProcessOptions.__annotations__) | {"config"} == options
-    assert set(PlainOptions.__annotations__) == options - {"config", "disk", "chance", "registry"}
+    assert set(PlainOptions.__annotations__) == options - {"config", "disk", "chance", "apis"}
     with pytest.raises(TypeError, match="partition"):
         cast(Any, serve)(partition=3)
 
@@ -284,18 +284,29 @@ def test(kafka: Kafka, child: SpawnedBroker, other: ExternalBroker) -> None:
 """
 
 
-def test_type_checkers_find_mistakes(tmp_path: Path) -> None:
+WRONG_LINES = [
+    number
+    for number, line in enumerate(MISTAKES.splitlines(), 1)
+    if re.search(r"recrods|lagg|eror|topik|ition=|ute=", line)
+]
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_type_checkers_find_mistakes(checker: str, tmp_path: Path) -> None:
     (tmp_path / "mistakes.py").write_text(MISTAKES)
     (tmp_path / "fine.py").write_text(FINE)
-    command = [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, sorted(tmp_path.glob("*.py")))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=ROOT)
-    wrong = [
-        number
-        for number, line in enumerate(MISTAKES.splitlines(), 1)
-        if re.search(r"recrods|lagg|eror|topik|ition=|ute=", line)
-    ]
-    found = re.findall(r"(\w+)\.py:(\d+): error", done.stdout)
-    assert found == [("mistakes", str(number)) for number in wrong], done.stdout + done.stderr
+    # The package from PyPI that has pyright and what it runs on; "standard" are pyright's own rules.
+    (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
+    files = [str(tmp_path / name) for name in ("fine.py", "mistakes.py")]
+    programs = {
+        "mypy": ["mypy", "--no-error-summary", *files],
+        "pyright": ["basedpyright", "--project", str(tmp_path), "--pythonpath", sys.executable, *files],
+    }
+    cwd = {"mypy": ROOT, "pyright": tmp_path}[checker]
+    command = [sys.executable, "-m", *programs[checker]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, check=False)
+    found = re.findall(r"(\w+)\.py:(\d+)(?::\d+ -)?:? error", done.stdout)
+    assert found == [("mistakes", str(number)) for number in WRONG_LINES], done.stdout + done.stderr
 
 
 def test_reprs_and_names() -> None:
@@ -304,3 +315,86 @@ def test_reprs_and_names() -> None:
         assert repr(broker) == f"<ServedBroker at {broker.bootstrap}>"
         assert repr(Kafka(broker, "my_test")).startswith("<Kafka my-test-")
     assert repr(broker) == "<ServedBroker not running>"
+
+
+def test_compaction_and_retention_on_demand(on: Any, kind: str) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        topic = broker.topic("c").create(1, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1})
+        topic.append([("a", "1")])
+        topic.append([("b", "2")])
+        topic.append([("a", "3")])
+        old = broker.topic("d").create(1, {"retention.ms": 1000})
+        old.append(["old"], timestamp_ms=1_700_000_000_000)
+        if kind == "kafka":
+            for verb in (topic.compact_now, old.delete_old_now):
+                with pytest.raises(NeedsOttla, match="on demand"):
+                    verb()
+            return
+        topic.compact_now()
+        topic.expect([("b", "2"), ("a", "3")])
+        topic.compact_now()
+        with pytest.raises(ValueError, match=r"cleanup\.policy=compact"):
+            old.compact_now()
+        assert old.delete_old_now() == 1
+        assert old.texts() == []
+        with pytest.raises(NotFoundError):
+            broker.topic("nope").compact_now()
+
+    on(scenario)
+
+
+def test_waiting_for_a_request(on: Any, kind: str) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        if kind == "kafka":
+            with pytest.raises(NeedsOttla):
+                await broker.wait_for_request_async("Produce")
+            return
+        broker.topic("t").create()
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "me", "log_level": 0})
+        producer.produce("t", b"x")
+        await _in_thread(producer.flush, 5)
+        seen = await broker.wait_for_request_async("Produce", client_id="me", topic="t")
+        assert (seen.api, seen.topics) == ("Produce", ["t"])
+        with pytest.raises(AssertionError, match=r"1 of 2 such Produce requests came within 0\.05 s"):
+            await broker.wait_for_request_async("Produce", count=2, timeout=0.05)
+        with pytest.raises(RuntimeError, match="wait_for_request_async"):
+            broker.wait_for_request("Produce")
+
+    on(scenario)
+
+
+def test_snapshots_and_recordings(on: Any, kind: str, tmp_path: Path) -> None:
+    async def scenario(broker: BrokerHandle) -> None:
+        if kind == "kafka":
+            for verb in (broker.snapshot, lambda: broker.record(tmp_path / "run.jsonl")):
+                with pytest.raises(NeedsOttla):
+                    verb()
+            return
+        topic = broker.topic("t").create()
+        topic.append(["a"])
+        state = broker.snapshot()
+        topic.append(["b"])
+        recording = broker.record(tmp_path / "run.jsonl")
+        if kind == "embedded":
+            await broker.restore(state)  # type: ignore[attr-defined]
+        else:
+            broker.restore(state)  # type: ignore[attr-defined]
+            with broker.branch() as other:  # type: ignore[attr-defined]
+                other.topic("t").append(["c"])
+                assert other.topic("t").texts() == ["a", "c"]
+        assert topic.texts() == ["a"]
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        producer.produce("t", b"x")
+        await _in_thread(producer.flush, 5)
+        recording.stop()
+        recording.stop()
+        text = await asyncio.to_thread(Path(recording.path).read_text)
+        lines = [json.loads(line) for line in text.splitlines()]
+        (produced,) = [line for line in lines[1:] if line["api"] == "Produce"]
+        records = produced["request"]["topic_data"][0]["partition_data"][0]["records"]
+        assert records["batches"][0]["records"][0]["value"] == "x"
+        assert produced["response"]["responses"][0]["partition_responses"][0]["base_offset"] == 1
+        state.close()
+        state.close()
+
+    on(scenario)

@@ -23,7 +23,7 @@ async def asked(bootstrap: str, version: int) -> Any:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_what_is_advertised(run: Any, release: str) -> None:
+def test_an_old_release_advertises_its_apis(run: Any, release: str) -> None:
     async def main() -> None:
         async with ottla.Broker(as_version=release) as broker:
             response = await asked(broker.bootstrap, 0)

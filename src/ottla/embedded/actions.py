@@ -1,7 +1,8 @@
-"""Things that happen in a cluster now and then, made to happen now."""
+"""Events that happen in a cluster from time to time, triggered now."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ottla.embedded.groups import find_group, group_ids, shard_of
@@ -21,7 +22,7 @@ def _group_with_members(server: Server, group_id: str) -> tuple[GroupShard, Grou
     group = find_group(server, group_id)
     if shard is None or group is None:
         known = ", ".join(group_ids(server)) or "none yet"
-        raise ValueError(f"there is no group {group_id!r} (there are: {known}); let its consumer join first")
+        raise ValueError(f"there is no group {group_id!r} (existing groups: {known}); let its consumer join first")
     if not group.members:
         raise ValueError(f"group {group_id!r} has no members; let its consumer join first")
     return shard, group
@@ -60,19 +61,21 @@ def fence_producer(server: Server, transactional_id: str) -> None:
     try:
         coordinator.init_producer(transactional_id, known.timeout_ms, None)
     except ConcurrentTransactions:
-        return  # the open transaction is being aborted; its producer is fenced all the same
+        return  # the open transaction is being aborted; its producer is fenced anyway
 
 
 def reload_group_coordinator(server: Server, group_id: str) -> None:
     if GROUP_METADATA_TOPIC not in server.metadata.topics:
-        raise ValueError("no group was ever coordinated here; let a consumer join first")
+        raise ValueError("this broker has not coordinated a group yet; let a consumer join first")
     index = server.groups.partition_for(group_id)
     server.coordinators.groups.host.load(index)
 
 
 def reload_transaction_coordinator(server: Server, transactional_id: str) -> None:
     if TRANSACTION_STATE_TOPIC not in server.metadata.topics:
-        raise ValueError("no transaction was ever coordinated here; let a producer call init_transactions() first")
+        raise ValueError(
+            "this broker has not coordinated a transaction yet; let a producer call init_transactions() first"
+        )
     transactions = server.transactions
     transactions.host.load(transactions.coordinator.partition_for(transactional_id))
 
@@ -80,10 +83,21 @@ def reload_transaction_coordinator(server: Server, transactional_id: str) -> Non
 def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:
     known = server.metadata.topics.get(topic)
     if known is None or partition not in known.partitions:
-        raise ValueError(f"there is no partition {topic}-{partition}; make the topic first")
+        raise ValueError(f"there is no partition {topic}-{partition}; create the topic first")
     leader = known.partitions[partition].leader
     if leader == NO_LEADER:
-        raise ValueError(f"nobody leads {topic}-{partition} now")
+        raise ValueError(f"there is no leader of {topic}-{partition} now")
     server.controller.commit(
         [stored.PartitionChangeRecord(partition_id=partition, topic_id=known.topic_id, leader=leader)]
     )
+
+
+def fail_folder(server: Server, folder: str | None) -> str:
+    """Do what an error of its disk does to a data folder; gives which one it was."""
+    parts = server.disk.parts()
+    wanted = str(parts[-1]) if folder is None else os.path.abspath(folder)
+    found = next((part for part in parts if str(part) == wanted), None)
+    if found is None:
+        raise ValueError(f"{folder} is not a data folder in use; there are {', '.join(map(str, parts))}")
+    server.folder_failed(str(found), "a fault")
+    return str(found)

@@ -1,6 +1,6 @@
-"""A broker for tests on the running event loop: options, a life of stops and starts, and a look inside.
+"""A broker for tests on the running event loop: options, stops and starts, and a look inside.
 
-It owns the data, the clock, the faults and the port; a new server is made inside at every start, as a process is.
+It owns the data, the clock, the faults and the port. Every start makes a new server inside, like a new process.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import asyncio
 import concurrent.futures
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
@@ -19,12 +20,16 @@ from ottla.config import Config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
-from ottla.embedded.options import ClockOption, Options
+from ottla.embedded.login import Login
+from ottla.embedded.options import ClockOption, Data, Options
+from ottla.embedded.request_waits import RequestWaits
+from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Randomness
 from ottla.metadata.topics import INTERNAL_TOPICS
+from ottla.registry.options import RegistryOptions
 from ottla.server.api import Api, Registry, RequestContext
 from ottla.server.broker import Broker as Server
 from ottla.server.request_log import ControlEvent, Request, RequestLog
@@ -34,47 +39,56 @@ if TYPE_CHECKING:
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
     from ottla.console.server import ConsoleServer
-    from ottla.embedded import client_config
+    from ottla.embedded import client_config, own_registry, registry_handle, snapshots
     from ottla.embedded import control as control_module
+    from ottla.embedded import recording as recording_module
     from ottla.embedded import scenario as scenario_module
     from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.control import ControlServer
+    from ottla.embedded.own_registry import OwnRegistry
+    from ottla.embedded.recording import Recording
+    from ottla.embedded.registry_handle import Access, AsyncRegistry
     from ottla.embedded.scenario import Scenario
+    from ottla.embedded.snapshots import Snapshot
 else:
     console_server = lazy("ottla.console.server")
     inside_module = lazy("ottla.console.inside")
     client_config = lazy("ottla.embedded.client_config")
     control_module = lazy("ottla.embedded.control")
+    own_registry = lazy("ottla.embedded.own_registry")
+    registry_handle = lazy("ottla.embedded.registry_handle")
+    recording_module = lazy("ottla.embedded.recording")
     scenario_module = lazy("ottla.embedded.scenario")
+    snapshots = lazy("ottla.embedded.snapshots")
 
 T = TypeVar("T")
 _CALL_TIMEOUT_S = 30.0
 
 
-class BrokerStopped(RuntimeError):
-    """The broker is not running; the message says what to do."""
-
-
-class Embedded:
-    """What a broker in this process offers, whatever thread it runs in."""
+class Embedded(RequestWaits[Request]):
+    """What a broker in this process offers, in any thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self._config = options.make_config()
+        self.securing = options.make_securing()
+        """How it is secured; None if it is open to everyone."""
+        self._config = options.make_config(self.securing)
         self._clock = options.make_clock()
         self.disk, self.disk_faults = options.make_disk(self._clock)
         self._chance = options.make_chance()
         self._log = RequestLog()
+        self._recordings: list[Recording] = []
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._placeholders: list[socket.socket] = []
         self._control: ControlServer | None = None
         self._console: ConsoleServer | None = None
+        self._registry_options = options.make_registry()
+        self._schemas: OwnRegistry | None = None
         self.thread: int | None = None
         self.faults = self._new_faults()
-        served = options.make_registry()
-        self.served_apis: tuple[Api, ...] = tuple(served.apis.values())
-        self._registry = Registry([api.replace(handler=self._watched(api)) for api in self.served_apis])
+        self.served_apis: tuple[Api, ...] = tuple(options.make_apis().apis.values())
+        self._apis = Registry([api.replace(handler=self._watched(api)) for api in self.served_apis])
 
     def _new_faults(self) -> Faults:
         return Faults(self)
@@ -108,6 +122,27 @@ class Embedded:
             raise BrokerStopped("the broker is not running, so it has no bootstrap address: start() it first")
         return self.server.bootstrap
 
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """The bootstrap address of a listener, by its name; known after the first start, also while the broker is
+        down.
+        """
+        found = next((each for each in self._config.listeners if listener in (None, each.name)), None)
+        if found is None:
+            names = ", ".join(each.name for each in self._config.listeners)
+            raise ValueError(f"there is no listener {listener!r}; there are {names}")
+        host = "127.0.0.1" if found.host in ("", "0.0.0.0", "::") else found.host
+        return f"[{host}]:{found.port}" if ":" in host else f"{host}:{found.port}"
+
+    @property
+    def listener_addresses(self) -> dict[str, str]:
+        """The bootstrap addresses of all listeners, by name."""
+        return {listener.name: self.bootstrap_for(listener.name) for listener in self._config.listeners}
+
+    @property
+    def login(self) -> Login:
+        """What a client needs to log in."""
+        return Login() if self.securing is None else self.securing.login()
+
     @property
     def address(self) -> tuple[str, int]:
         """The bootstrap address, as host and port."""
@@ -116,7 +151,7 @@ class Embedded:
 
     @property
     def control_url(self) -> str:
-        """Where tests in other languages steer this broker."""
+        """The URL at which tests in other languages control this broker."""
         if self._control is None:
             raise RuntimeError("the control endpoint is off: make the broker with control=0 (a free port) or a port")
         return self._control.url
@@ -129,8 +164,28 @@ class Embedded:
         return self._console.url
 
     @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`."""
+        return self.own_registry().server.url
+
+    def own_registry(self) -> OwnRegistry:
+        """The registry, for code that controls it."""
+        if self._schemas is None:
+            raise RuntimeError("the schema registry is off: make the broker with registry=0 (a free port) or a port")
+        return self._schemas
+
+    def known_subjects(self) -> set[str]:
+        """The subjects that clients registered; none before the registry is used."""
+        return set() if self._schemas is None else self.call(lambda server: self.own_registry().server.known_subjects())
+
+    @property
+    def registry_access(self) -> Access:
+        """How the handles on the registry reach it."""
+        return self.own_registry().access(self)
+
+    @property
     def request_log(self) -> RequestLog:
-        """All requests that are kept, for those who follow them."""
+        """The log of seen requests, for code that follows it."""
         return self._log
 
     @property
@@ -146,13 +201,22 @@ class Embedded:
         """A group by its id, which need not exist yet."""
         return Group(self, group_id)
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this broker and is quick in tests."""
-        return client_config.client_config(self.bootstrap, client, role)
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings: the address, the login (of the first user, or of `user`), and short delays."""
+        return client_config.client_config(
+            self.bootstrap, client, role, login=self.login, user=user, mechanism=mechanism
+        )
 
     def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
-        return self.call(lambda server: sorted(set(server.metadata.topics) - INTERNAL_TOPICS))
+        """The names of all topics except the internal ones."""
+        return self.call(lambda server: sorted(set(server.metadata.topics) - self._hidden_topics))
+
+    @property
+    def _hidden_topics(self) -> frozenset[str]:
+        """Internal topics, and the topic of the registry if this broker has one."""
+        return INTERNAL_TOPICS if self._schemas is None else INTERNAL_TOPICS | {own_registry.TOPIC}
 
     def groups(self) -> list[str]:
         """The ids of all groups."""
@@ -161,16 +225,25 @@ class Embedded:
     def requests(
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> list[Request]:
-        """The requests that came in, oldest first; the last 2,000 are kept."""
+        """The requests that arrived, oldest first; the last 2,000 are kept."""
         if api is not None and api not in self.api_names and api != ControlEvent.api:
             raise ValueError(f"the broker serves no API {api!r}; it has {', '.join(sorted(self.api_names))}")
         return self._log.find(api, client_id, topic, group)
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """Make it empty again: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
 
         def reset(server: Server) -> None:
-            names = set(server.metadata.topics) - INTERNAL_TOPICS if topics is None else topics
+            names = set(server.metadata.topics) - self._hidden_topics if topics is None else set(topics)
+            if self._schemas is not None:
+                self._schemas.reset(subjects)
+                names |= {own_registry.TOPIC} if subjects is None else set()
             server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
             for group_id in group_ids(server) if groups is None else groups:
                 remove_group(server, group_id)
@@ -178,6 +251,25 @@ class Embedded:
         self.faults.clear()
         self.call(reset)
         self._log.clear()
+
+    def snapshot(self) -> Snapshot:
+        """The state now, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
+        return self.call(snapshots.take_snapshot)
+
+    def record(self, path: str | PathLike[str]) -> Recording:
+        """Write every request and its answer to a file, until `stop()` or the end of the `with` block.
+
+        `ottla replay-requests` and `ottla.testing.replay_requests` send its requests again.
+        """
+
+        def stopped(recording: Recording) -> None:
+            self._log.detach(recording)
+            self._recordings.remove(recording)
+
+        recording = recording_module.Recording(path, stopped)
+        self._recordings.append(recording)
+        self._log.attach(recording)
+        return recording
 
     # -- reaching the loop -------------------------------------------------------------------------------------
 
@@ -209,11 +301,13 @@ class Embedded:
     # -- every request comes through here ----------------------------------------------------------------------
 
     def _watched(self, api: Api) -> Callable[[RequestContext, Any], Any]:
-        """The handler with its request noted, and with faults, if there are any."""
-        faults, log = self.faults, self._log
+        """The handler, with requests recorded and faults applied."""
+        faults, log, recordings = self.faults, self._log, self._recordings
 
         def watched(ctx: RequestContext, request: Any) -> Any:
             seen = Request(api, ctx, request)
+            for recording in recordings:
+                recording.began(seen, api, request)
 
             def serve() -> Any:
                 if faults.may_strike and request is not None:
@@ -228,14 +322,15 @@ class Embedded:
 class Broker(Embedded):
     """A broker on the running event loop: `async with ottla.Broker() as broker: …`."""
 
+    _folder_to_remove: str | None = None
     on_new_server: Callable[[Server], None] | None = None
-    """Told of the server of every start, before it serves."""
+    """Called with the server of every start, before it serves clients."""
 
     def __init__(
         self,
         config: Config | None = None,
         *,
-        data: str | PathLike[str] | None = None,
+        data: Data = None,
         preset: str = "test",
         settings: Mapping[str, object] | None = None,
         partitions: int | None = None,
@@ -247,29 +342,75 @@ class Broker(Embedded):
         seed: int | None = None,
         disk: Disk | None = None,
         chance: Randomness | None = None,
-        registry: Registry | None = None,
+        apis: Registry | None = None,
         console: int | None = None,
+        registry: int | RegistryOptions | None = None,
+        tls: bool = False,
+        users: Mapping[str, str] | None = None,
+        acls: Sequence[str] | None = None,
     ) -> None:
-        """In memory unless `data` names a folder; on a free port; with the preset `test` (others: "dev", "kafka").
+        """In memory unless `data` names a folder or several; on a free port; the preset is `test` (or "dev", "kafka").
 
         `settings` are Kafka's broker settings; `partitions` is how many a new topic gets. `clock="virtual"` gives
         `broker.clock.advance(…)`; `as_version="2.8"` advertises what that release did; `control=0` opens the HTTP
         endpoint that steers faults, on a free port of the loopback interface; `console=0` serves the web console in the
-        same way; `seed` makes ids repeat.
+        same way, and `registry=0` a schema registry; `seed` makes ids repeat.
+
+        `tls=True` makes certificates, `users` (name and password) has clients log in, and `acls` (`"alice read
+        topic:orders"`) says what they may do; `client_config` has what a client needs for that.
         """
         super().__init__(
             Options(
                 config, data, preset, settings, partitions, host, port, clock, as_version, control, seed, disk,
-                chance, registry, console,
+                chance, apis, console, registry, tls, users, acls,
             )
         )  # fmt: skip
+
+    @property
+    def registry(self) -> AsyncRegistry:
+        """The schema registry; needs `registry=0` or a port."""
+        return registry_handle.AsyncRegistry(self.registry_access)
 
     def topic(self, name: str) -> AsyncTopic:
         """A topic by its name, which need not exist yet."""
         return AsyncTopic(self, name)
 
+    async def restore(self, state: Snapshot) -> None:
+        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        await self._down(keep_data=False)
+        try:
+            snapshots.restore_disk(self, state)
+        finally:
+            await self.up()
+        self.faults.clear()
+        self._log.clear()
+        if self._schemas is not None:
+            self._schemas.reset(None)
+
+    def branch(self, data: str | PathLike[str] | None = None) -> Broker:
+        """A second broker, not yet started, with this one's state: `async with broker.branch() as other`.
+
+        It has the same options, but its own port. With a data folder, it gets its own folder next to the first,
+        which is removed when it stops; `data` names one that is kept.
+        """
+        options, folder = snapshots.options_of_branch(self.options, self._config, self._clock, data)
+        branch = Broker.from_options(options)
+        branch.securing = self.securing
+        branch._folder_to_remove = folder
+        state = self.snapshot()
+        snapshots.restore_disk(branch, state)
+        state.close()
+        return branch
+
+    @classmethod
+    def from_options(cls, options: Options) -> Self:
+        """A broker from complete options."""
+        broker = cls.__new__(cls)
+        Embedded.__init__(broker, options)
+        return broker
+
     async def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
-        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        """Run a scenario (a path, or its steps) and return the results of its steps; see docs/faults.md."""
         return await scenario_module.run_scenario(self, scenario)
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -287,28 +428,49 @@ class Broker(Embedded):
         self.thread = threading.get_ident()
         self._server = server
         self._pin_port(server)
+        if self.securing is not None:
+            self.securing.apply(server)
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(server.timer, self._on_loop)
-            server.housekeeper.at_once = True  # `advance` returns when what fell due is done
+            server.housekeeper.at_once = True  # `advance` returns when everything that fell due is done
         if self.options.control is not None and self._control is None:
             self._control = control_module.ControlServer(self, self.options.control)
             await self._control.start()
         if self.options.console is not None and self._console is None:
             self._console = console_server.own_console(self.inside(), self.options.console)
             await self._console.start()
+        if self._registry_options is not None and self._schemas is None:
+            await self._start_registry()
+
+    def _servers(self) -> dict[int, Server]:
+        return {self.server.node_id: self.server} if self.is_running else {}
+
+    async def start_registry(self, registry: int | RegistryOptions = 0) -> None:
+        """Serve a schema registry from now on, if the broker does not have one already."""
+        if self._schemas is None:
+            self._registry_options = replace(self.options, registry=registry).make_registry()
+            await self._start_registry()
+
+    async def _start_registry(self) -> None:
+        assert self._registry_options is not None
+        self._schemas = own_registry.OwnRegistry(self._servers, self._registry_options)
+        await self._schemas.server.start()
 
     def inside(self) -> Inside:
         """What a console may look into."""
         steer = control_module.ControlServer(self, 0).route
-        return inside_module.Inside(
-            lambda: {self.server.node_id: self.server} if self.is_running else {}, lambda: [self._log], steer
-        )
+        inside = inside_module.Inside(self._servers, lambda: [self._log], steer)
+        inside.registry = lambda: None if self._schemas is None else self._schemas.server.ask
+        return inside
 
     def _new_server(self) -> Server:
-        return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._registry)
+        return Server(self._config, disk=self.disk, clock=self._clock, chance=self._chance, registry=self._apis)
 
     async def stop(self) -> None:
         """Stop as `ottla serve` does on SIGTERM; data and port are kept for a start(). Safe to call twice."""
+        if self._schemas is not None:
+            schemas, self._schemas = self._schemas, None
+            await schemas.server.stop()
         await self.down()
         self._release_port()
         if self._control is not None:
@@ -317,6 +479,10 @@ class Broker(Embedded):
         if self._console is not None:
             console, self._console = self._console, None
             await console.stop()
+        for recording in tuple(self._recordings):
+            recording.stop()
+        if self._folder_to_remove is not None:
+            snapshots.remove_folder(self._folder_to_remove)
 
     async def restart(self) -> None:
         """Stop cleanly, and start again on the same port and data."""
@@ -326,12 +492,15 @@ class Broker(Embedded):
 
     async def down(self) -> None:
         """Stop cleanly, but keep the port: clients are refused until up()."""
+        await self._down()
+
+    async def _down(self, *, keep_data: bool = True) -> None:
         server = self._server
         if server is None or not server.is_running:
             return
         addresses = server.addresses
         self._forget_timer(server)
-        await server.stop()
+        await server.stop(keep_data=keep_data)
         self._hold_port(addresses)
 
     async def up(self) -> None:
@@ -339,19 +508,19 @@ class Broker(Embedded):
         await self.start()
 
     async def kill(self) -> None:
-        """End like a killed process: nothing is flushed or said. up() recovers what was written."""
+        """End like a killed process: nothing is flushed, and clients get no answer. up() recovers what was written."""
         server = self.server
         addresses = server.addresses
         self._forget_timer(server)
         server.kill()
         self._hold_port(addresses)
-        await asyncio.sleep(0)  # what waited for an answer learns that it is cancelled
+        await asyncio.sleep(0)  # waiting requests are cancelled
 
     def __enter__(self) -> NoReturn:
         raise TypeError("use `async with ottla.Broker()` on an event loop, or `with ottla.serve()` without one")
 
     def __exit__(self, *_: object) -> None:
-        """Only for the error of `with`, which asks for this method first."""
+        """Only for a helpful error: `with` looks up this method first."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -372,7 +541,7 @@ class Broker(Embedded):
             self._clock.let_go(server.timer)
 
     def _pin_port(self, server: Server) -> None:
-        """From now on the port is the one that it got: clients find the broker there again after a restart."""
+        """Keep the assigned port, so that clients find the broker again after a restart."""
         bound = [
             str(listener._replace(port=port))
             for listener, (_, port) in zip(self._config.listeners, server.addresses, strict=True)
@@ -385,7 +554,7 @@ class Broker(Embedded):
             holder = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
             self._placeholders.append(holder)
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with suppress(OSError):  # somebody was faster: the next start says so
+            with suppress(OSError):  # another program took the port: the next start reports it
                 holder.bind((host, port))
 
     def _release_port(self) -> None:

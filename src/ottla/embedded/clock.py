@@ -10,26 +10,26 @@ from ottla.clock import SystemClock, Timer
 OnLoop: TypeAlias = Callable[[Callable[[], None]], None]
 
 HOPS_MAX: Final = 256
-"""A long way is gone in so many steps at most: a sweep that runs every second need not run 600,000 times for a week."""
+"""The most steps of one advance: a check that runs every second need not run 600,000 times for a week."""
 
 
 def duration_ms(*, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> float:
-    """A duration as people say it, in milliseconds."""
+    """A duration given in days, hours and so on, in milliseconds."""
     return ((days * 24 + hours) * 60 + minutes) * 60_000 + seconds * 1000 + ms
 
 
 class VirtualClock:
     """The system's clock plus what it was advanced by.
 
-    It follows real time by itself, so clients work as usual: their long polls end, and their sessions last.
-    `advance` puts the broker, and only the broker, into the future.
+    It follows real time, so clients work as usual: their long polls end, and their sessions last. `advance` moves only
+    the broker into the future.
     """
 
     __slots__ = ("_ahead_ms", "_on_loop", "_real", "_timers")
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_ms: float = 0.0) -> None:
         self._real = SystemClock()
-        self._ahead_ms = 0.0
+        self._ahead_ms = ahead_ms
         self._timers: list[Timer] = []
         self._on_loop: OnLoop | None = None
 
@@ -45,7 +45,7 @@ class VirtualClock:
         return self._ahead_ms
 
     def drive(self, timer: Timer, on_loop: OnLoop) -> None:
-        """`advance` fires what waits in this timer; `on_loop` runs something where its callbacks belong."""
+        """Let `advance` fire this timer; `on_loop` runs a function on the loop of its callbacks."""
         self._timers.append(timer)
         self._on_loop = on_loop
 
@@ -58,9 +58,9 @@ class VirtualClock:
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
     ) -> None:
-        """Move on. Whatever falls due on the way happens before this returns, in the order of its deadlines."""
+        """Advance the clock. Everything that falls due happens before this returns, in the order of the deadlines."""
         if min(days, hours, minutes, seconds, ms) < 0:
-            raise ValueError("a clock does not go back: pass positive durations, or take a fresh broker")
+            raise ValueError("a clock cannot go back: pass positive durations, or use a fresh broker")
         left_ms = duration_ms(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
         if self._on_loop is None:
             self._ahead_ms += left_ms

@@ -1,7 +1,7 @@
-"""Steering a broker over HTTP, for tests in other languages and for `ottla faults`. Off unless asked for.
+"""Control of a broker over HTTP, for tests in other languages and for `ottla faults`. Off by default.
 
-Every answer is JSON. Only this machine is served, and no web page: a request that names another host, or that a page
-of another origin sent, is refused.
+Every answer is JSON. Only programs of this machine and of the broker's user are served, and no web page: a request that
+names another host, or that a page of another origin sent, is refused.
 
     GET    /                         bootstrap address, topics, groups, faults
     GET    /faults    POST /faults   {"kind": "error", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}
@@ -11,9 +11,16 @@ of another origin sent, is refused.
     GET    /groups/ID                DELETE /groups/ID    GET /groups/ID/lag?of=TOPIC
     POST   /groups/ID/wait_until_stable      {"members": 3, "timeout": 5}
     POST   /groups/ID/wait_until_caught_up   {"of": "TOPIC", "timeout": 5}
-    GET    /requests?api=Fetch&client_id=…
+    POST   /topics/NAME/compact_now  POST /topics/NAME/delete_old_now
+    POST   /topics/NAME/wait         {"count": 3, "timeout": 5}
+    GET    /requests?api=Fetch&client_id=…      POST /requests/wait  {"api": "Fetch", "count": 1, "timeout": 5}
+    POST   /snapshots                POST /snapshots/1/restore    DELETE /snapshots/1
+    POST   /branches                 DELETE /branches/1
+    POST   /recordings               {"path": "run.jsonl"}        DELETE /recordings/1
     POST   /clock/advance            {"minutes": 10}
     POST   /broker/down | up | kill | restart        POST /reset
+    …      /registry/faults          of the schema registry: {"kind": "error", "call": "POST *", "status": 503}
+    POST   /registry/down | up       GET /registry/requests
     GET    /report?prefix=…          topics, groups and requests as text, for people
     POST   /scenario                 a scenario in YAML or JSON
 """
@@ -26,18 +33,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla import system
+from ottla.embedded.control_state import KeptState
 from ottla.embedded.records import from_json
+from ottla.embedded.stopped import BrokerStopped
+from ottla.embedded.topic_handle import DEFAULT_TIMEOUT_S
 from ottla.embedded.unknown_names import NotFoundError, unknown_group
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
-    from ottla.embedded import broker as broker_module
-    from ottla.embedded import report, scenario
+    from ottla.embedded import registry_control, report, scenario
     from ottla.embedded.broker import Broker
+    from ottla.embedded.topics import AsyncTopic
 else:
-    broker_module = lazy("ottla.embedded.broker")
+    registry_control = lazy("ottla.embedded.registry_control")
     report = lazy("ottla.embedded.report")
     scenario = lazy("ottla.embedded.scenario")
 
@@ -47,12 +58,13 @@ _BODY_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class ControlServer:
-    """One endpoint a broker; it stays up while the broker is down."""
+    """One endpoint per broker; it stays up while the broker is down."""
 
     def __init__(self, broker: Broker, port: int) -> None:
         if not 0 <= port <= 65535:
             raise ValueError(f"control={port} is not a port; 0 takes a free one")
         self._broker = broker
+        self._kept = KeptState(broker)
         self._endpoint = HttpEndpoint(HOST, port, app_of(self._answer, body_bytes_max=_BODY_BYTES_MAX, refuse=_refused))
 
     @property
@@ -64,14 +76,17 @@ class ControlServer:
 
     async def stop(self) -> None:
         await self._endpoint.stop()
+        await self._kept.close()
 
     async def _answer(self, request: HttpRequest) -> HttpAnswer:
         host = re.sub(r":\d*$", "", request.headers.get("host", HOST))
         if host not in _LOCAL_NAMES or "origin" in request.headers:
             raise HttpError(403, "only programs on this machine are served")
+        if request.ends is not None and system.is_of_another_user(*request.ends):
+            raise HttpError(403, "only programs of the user who runs the broker are served")
         try:
             return _json(200, await self._route(request))
-        except broker_module.BrokerStopped as error:
+        except BrokerStopped as error:
             raise HttpError(409, str(error)) from error
         except NotFoundError as error:
             raise HttpError(404, str(error)) from error
@@ -80,7 +95,7 @@ class ControlServer:
             raise HttpError(400, str(message)) from error
 
     async def route(self, request: HttpRequest) -> Any:
-        """The answer to a request that came in another way."""
+        """The answer to a request that did not come over HTTP."""
         return await self._route(request)
 
     async def _route(self, request: HttpRequest) -> Any:
@@ -96,9 +111,13 @@ class ControlServer:
             "reset": self._reset,
             "scenario": self._scenario,
             "report": self._report,
+            "snapshots": lambda request: self._kept.snapshots(request.method, request.parts[1:]),
+            "branches": lambda request: self._kept.branches(request.method, request.parts[1:], options_of(request)),
+            "recordings": lambda request: self._kept.recordings(request.method, request.parts[1:], options_of(request)),
+            "registry": self._registry,
         }
         if name not in handlers:
-            raise HttpError(404, f"there is no /{name}; there are {', '.join('/' + each for each in handlers)}")
+            raise HttpError(404, f"there is no /{name}; use {', '.join('/' + each for each in handlers)}")
         return await handlers[name](request)
 
     async def _overview(self, request: HttpRequest) -> Any:
@@ -108,6 +127,7 @@ class ControlServer:
         return {
             "running": True,
             "bootstrap": broker.bootstrap,
+            "listeners": broker.listener_addresses,
             "topics": broker.topics(),
             "groups": broker.groups(),
             "faults": [fault.to_dict() for fault in broker.faults],
@@ -133,7 +153,7 @@ class ControlServer:
             return {}
         options = options_of(request)
         if "kind" not in options:
-            raise HttpError(400, 'say which: {"kind": "error", …}; see docs/faults.md')
+            raise HttpError(400, 'name the fault: {"kind": "error", …}; see docs/faults.md')
         return faults.apply(options.pop("kind"), **options).to_dict()
 
     async def _topics(self, request: HttpRequest) -> Any:
@@ -150,7 +170,7 @@ class ControlServer:
                 topic.create(options.get("partitions", -1), options.get("config"))
             return {"topic": topic.name, "partitions": topic.partitions, "end_offsets": topic.end_offsets()}
         if request.parts[2] != "records":
-            raise HttpError(404, "a topic has /records")
+            return await self._topic_verb(topic, request)
         if method_of(request, "GET", "POST") == "POST":
             given = _body(request)
             options = given if isinstance(given, dict) else {"records": given}
@@ -161,6 +181,22 @@ class ControlServer:
         committed_only = request.query.get("committed_only", "true") != "false"
         found = topic.records(None if partition is None else int(partition), committed_only=committed_only)
         return [record.to_dict() for record in found]
+
+    async def _topic_verb(self, topic: AsyncTopic, request: HttpRequest) -> Any:
+        verb = request.parts[2]
+        if verb not in ("wait", "compact_now", "delete_old_now"):
+            raise HttpError(404, "a topic has /records, /wait, /compact_now and /delete_old_now")
+        method_of(request, "POST")
+        if verb == "wait":
+            options = options_of(request)
+            found = await topic.wait_for_all(
+                count=int(options.get("count", 1)), timeout=float(options.get("timeout", DEFAULT_TIMEOUT_S))
+            )
+            return [record.to_dict() for record in found]
+        if verb == "compact_now":
+            topic.compact_now()
+            return {}
+        return {"segments": topic.delete_old_now()}
 
     async def _groups(self, request: HttpRequest) -> Any:
         if len(request.parts) == 1:
@@ -189,6 +225,9 @@ class ControlServer:
         }
 
     async def _requests(self, request: HttpRequest) -> Any:
+        if request.parts[1:] == ["wait"]:
+            method_of(request, "POST")
+            return (await self._broker.wait_for_request_async(**options_of(request))).to_dict()
         known = {key: request.query.get(key) for key in ("api", "client_id", "topic", "group")}
         return [seen.to_dict() for seen in self._broker.requests(**known)]
 
@@ -204,7 +243,7 @@ class ControlServer:
         verbs = {name: getattr(self._broker, name) for name in ("down", "up", "kill", "restart")}
         verb = verbs.get(request.parts[1] if len(request.parts) > 1 else "")
         if verb is None:
-            raise HttpError(404, f"a broker goes {', '.join(verbs)}")
+            raise HttpError(404, f"a broker can go {', '.join(verbs)}")
         await verb()
         return {"running": self._broker.is_running}
 
@@ -212,6 +251,10 @@ class ControlServer:
         method_of(request, "POST")
         self._broker.reset(**options_of(request))
         return {}
+
+    async def _registry(self, request: HttpRequest) -> Any:
+        registry = self._broker.own_registry()
+        return await registry_control.steer(registry, request.method, request.parts[1:], options_of(request))
 
     async def _report(self, request: HttpRequest) -> Any:
         return {"text": report.report(self._broker, prefix=request.query.get("prefix", ""))}

@@ -1,4 +1,4 @@
-"""Disks that fail on demand: what a full or a dying disk does to the broker, without one."""
+"""Disks that fail on demand, to see how a broker handles a full or failing disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Check: TypeAlias = Callable[[str, str], None]
 
 
 class DiskFaults:
-    """Asked before each operation; shared by a disk and its files."""
+    """Checked before each operation; shared by a disk and its files."""
 
     __slots__ = ("check",)
 
@@ -37,9 +37,9 @@ def flush_failed(path: str) -> KafkaStorageError:
 class _PosixFile(PosixFile):
     __slots__ = ("_faults",)
 
-    def __init__(self, disk: FaultyPosixDisk, path: str, size: int) -> None:
+    def __init__(self, disk: PosixDisk, path: str, size: int, faults: DiskFaults) -> None:
         super().__init__(disk, path, size)
-        self._faults = disk.faults
+        self._faults = faults
 
     def append(self, buffers: Sequence[Chunk]) -> int:
         self._faults.before("append", self.path)
@@ -50,15 +50,13 @@ class _PosixFile(PosixFile):
         super().fsync()
 
 
-class FaultyPosixDisk(PosixDisk):
-    """A folder whose disk may be full, or fail to flush."""
+class FaultyFolders(PosixDisk):
+    """Folders whose disk may be full, or fail to flush."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
-        self.faults = DiskFaults()
+    faults: DiskFaults
 
     def open(self, path: str, *, size: int | None = None) -> PosixFile:
-        return _PosixFile(self, path, super().open(path, size=size).size)
+        return _PosixFile(self, path, super().open(path, size=size).size, self.faults)
 
     def write_atomic(self, path: str, data: bytes, *, sync: bool = False) -> None:
         self.faults.before("append", path)
@@ -72,6 +70,14 @@ class FaultyPosixDisk(PosixDisk):
     def sync_all(self) -> bool:
         self.faults.before("fsync", "")
         return super().sync_all()
+
+
+class FaultyPosixDisk(FaultyFolders):
+    """One folder."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.faults = DiskFaults()
 
 
 class _MemoryFile(MemoryFile):
@@ -90,7 +96,7 @@ class _MemoryFile(MemoryFile):
 
 
 class FaultyMemoryDisk(MemoryDisk):
-    """Memory that may be full, or fail to flush, like a disk."""
+    """Memory that can be full, or fail to flush, like a disk."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
@@ -112,4 +118,4 @@ class FaultyMemoryDisk(MemoryDisk):
         return True
 
 
-FaultyDisk: TypeAlias = FaultyPosixDisk | FaultyMemoryDisk
+FaultyDisk: TypeAlias = FaultyFolders | FaultyMemoryDisk

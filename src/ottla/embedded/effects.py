@@ -1,4 +1,4 @@
-"""What a fault does to a request that it strikes."""
+"""What a fault does to a request that it hits."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
 
 
 def answering(error: KafkaError) -> Effect:
-    """Answer with an error, without any effect. Partitions that the fault does not concern are served."""
+    """Answer with an error; the request has no effect. Other partitions are served."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
         if api.key == ApiKey.PRODUCE and request.acks == 0:
-            ctx.connection.close(f"a produce request with acks=0 failed: {error.name}")  # as Kafka tells it
+            ctx.connection.close(f"a produce request with acks=0 failed: {error.name}")  # as Kafka reports it
             return None
         if not where.is_partial:
             return api.on_error(ctx, request, error)
@@ -60,7 +60,7 @@ def _names(ctx: RequestContext) -> contents.NameOf:
 
 
 class _FailingReading(Reading):
-    """A fetch in which some partitions fail; the session goes on as if they had."""
+    """A fetch in which some partitions fail; the session continues as if they had really failed."""
 
     __slots__ = ("error", "name_of", "where")
 
@@ -123,7 +123,7 @@ def dropping(when: str) -> Effect:
 
 
 def swallowing() -> Effect:
-    """Neither serve nor answer, and keep the connection open: the client waits until it gives up."""
+    """Do not handle or answer the request, and keep the connection open: the client waits until it gives up."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
         return Reply()
@@ -132,7 +132,7 @@ def swallowing() -> Effect:
 
 
 def corrupting() -> Effect:
-    """Serve a fetch, and flip a bit in the last byte of each of its first batches: their CRC no longer fits."""
+    """Serve a fetch, and flip a bit in the last byte of each of its first batches: their CRC no longer matches."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
         name_of = _names(ctx)
@@ -164,7 +164,7 @@ async def _value(answer: Answer[Any]) -> Any:
 
 
 async def sleep(timer: Timer, delay_ms: float) -> None:
-    """By the broker's clock: moving that on ends the delay."""
+    """Wait by the broker's clock: advancing it ends the delay."""
     done = asyncio.get_running_loop().create_future()
 
     def wake() -> None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from ottla.embedded.topic_handle import refuse_on_loop
+from ottla.lazy_imports import lazy
+
+if TYPE_CHECKING:
+    import asyncio
+else:
+    asyncio = lazy("asyncio")
 
 _POLL_S: Final = 0.002
 
 
 class FaultHandle(ABC):
-    """One fault: how often it fired, and the way to take it back. As a context manager it ends with the block."""
+    """One fault: how often it fired, and how to remove it. As a context manager, it ends with the block."""
 
     id: int
     kind: str
@@ -22,14 +27,15 @@ class FaultHandle(ABC):
 
     @abstractmethod
     def fired_so_far(self) -> int:
-        """How often it struck."""
+        """How often it has fired."""
 
     @abstractmethod
     def remove(self) -> None:
-        """It strikes no more; its count stays."""
+        """Remove the fault; its count stays."""
 
     def expect_fired(self, times: int | None = None) -> None:
-        """Assert that it fired, or fired exactly so often."""
+        """Assert that it fired, or fired exactly this many times."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         fired = self.fired_so_far()
         if times is None and not fired:
             raise AssertionError(f"the fault never fired: {self.text}")
@@ -37,7 +43,7 @@ class FaultHandle(ABC):
             raise AssertionError(f"the fault fired {fired} times, not {times}: {self.text}")
 
     def wait(self, times: int = 1, timeout: float = 5.0) -> None:
-        """Block until it has fired so often. Not on an event loop: there it is `await fault.wait_async(…)`."""
+        """Block until it has fired this many times. On an event loop, use `await fault.wait_async(…)`."""
         refuse_on_loop("wait", "fault.wait_async")
         deadline = time.monotonic() + timeout
         while (fired := self.fired_so_far()) < times:
@@ -45,7 +51,7 @@ class FaultHandle(ABC):
             time.sleep(_POLL_S)
 
     async def wait_async(self, times: int = 1, timeout: float = 5.0) -> None:
-        """Wait until it has fired so often."""
+        """Wait until it has fired this many times."""
         deadline = time.monotonic() + timeout
         while (fired := self.fired_so_far()) < times:
             self._check(fired, times, timeout, deadline)

@@ -1,7 +1,7 @@
 """Faults on demand: deterministic, counted, and with proof that they fired.
 
-Rules wait for requests (or disk operations) that they match and strike some of them; the first rule that matches and
-strikes decides. Actions happen at once. Either way a `Fault` comes back, whose `fired` says how often it struck.
+Rules match requests (or disk operations) and hit some of them; the first rule that hits decides. Actions happen
+immediately. Both return a `Fault`, whose `fired` counts the hits.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
-from ottla.embedded import actions, disk, effects
-from ottla.embedded.effects import Effect
+from ottla.embedded import actions, disk
 from ottla.embedded.fault_handle import FaultHandle
 from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.embedded import effects
     from ottla.embedded.broker import Embedded
+    from ottla.embedded.effects import Effect
     from ottla.server.api import Api, RequestContext
     from ottla.server.broker import Broker as Server
     from ottla.server.request_log import Request
     from ottla.wire.schema import Message
+else:
+    effects = lazy("ottla.embedded.effects")
 
 T = TypeVar("T")
 
@@ -49,7 +53,7 @@ class Fault(FaultHandle):
 
     @property
     def active(self) -> bool:
-        """Whether it may still strike."""
+        """Whether it can still fire."""
         return self in self._owner and self.turn.times != 0
 
     def fired_so_far(self) -> int:
@@ -66,7 +70,7 @@ class Faults:
     """The faults of a broker. Every method may be called from any thread."""
 
     def __init__(self, broker: Embedded, beyond: Faults | None = None) -> None:
-        """`beyond` are those of the cluster that the broker is in, which come after its own."""
+        """`beyond` are the faults of the broker's cluster, which come after its own."""
         self._broker = broker
         self._beyond = beyond
         self._numbers = itertools.count(1)
@@ -93,7 +97,7 @@ class Faults:
 
     @property
     def all(self) -> list[Fault]:
-        """Also those that were removed or are used up."""
+        """All faults, including removed and used-up ones."""
         return list(self._all.values())
 
     def get(self, number: int) -> Fault:
@@ -112,7 +116,7 @@ class Faults:
         self.watch_disk()
 
     def apply(self, kind: str, **options: Any) -> Fault:
-        """A fault by the name of its method, as the command line, HTTP and scenarios have it."""
+        """Add a fault by the name of its method, as the command line, HTTP and scenarios do."""
         method = getattr(self, kind, None) if kind in KINDS else None
         if method is None:
             raise ValueError(f"there is no fault {kind!r}; choose one of {', '.join(KINDS)}")
@@ -163,18 +167,23 @@ class Faults:
         return self._rule("black_hole", f"no answer to {_said(api)}", api, conditions, effects.swallowing())
 
     def corrupt(self, **conditions: Unpack[Targets]) -> Fault:
-        """Flip a bit in a fetched batch; what is stored stays sound."""
+        """Flip a bit in a fetched batch; the stored data stays intact."""
         return self._rule("corrupt", "a damaged batch for Fetch", "Fetch", conditions, effects.corrupting())
 
     # -- on the disk -------------------------------------------------------------------------------------------
 
     def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
-        """Nothing can be written any more (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
+        """All writes fail (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
         return self._disk_rule("disk_full", "append", "no space left on the disk", topic, times, after)
 
     def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
-        """The disk fails to flush; seen where the broker flushes (`log.flush.interval.messages`, `flush.messages`)."""
+        """The disk fails to flush; visible if the broker flushes (`log.flush.interval.messages`, `flush.messages`)."""
         return self._disk_rule("fsync_fails", "fsync", "flushes of the disk fail", topic, times, after)
+
+    def fail_folder(self, folder: str | None = None) -> Fault:
+        """A data folder fails (the last one if none is named), as a disk does: it is offline until the next start."""
+        failed = self._at_folder(folder, lambda server: actions.fail_folder(server, folder))
+        return self._happened("fail_folder", f"the data folder {failed} fails")
 
     # -- at once -----------------------------------------------------------------------------------------------
 
@@ -189,7 +198,7 @@ class Faults:
         return self._happened("evict", f"member {gone} of group {group} is evicted")
 
     def fence_producer(self, transactional_id: str) -> Fault:
-        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        """Fence the current producer, as a second one with this transactional id would."""
         self._at_transactional_id(transactional_id, lambda server: actions.fence_producer(server, transactional_id))
         return self._happened("fence_producer", f"the producer of {transactional_id} is fenced")
 
@@ -198,7 +207,7 @@ class Faults:
     ) -> Fault:
         """The coordinator of a group or of a transactional id reloads, and answers NOT_COORDINATOR `times` times."""
         if (group is None) == (transactional_id is None):
-            raise ValueError("pass either group= or transactional_id=: whose coordinator shall move?")
+            raise ValueError("pass either group= or transactional_id=: whose coordinator should move?")
         names = GROUP_APIS if group is not None else TRANSACTION_APIS
         apis = [name for name in names if name in self._broker.api_names]
         condition = self._condition(apis, {"group": group, "transactional_id": transactional_id, "times": times})
@@ -213,7 +222,9 @@ class Faults:
         return self._add("move_coordinator", text, condition, effects.answering(NotCoordinator()))
 
     def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> Fault:
-        """A new leader epoch, as after an election; the next `times` produce or fetch requests are sent away."""
+        """A new leader epoch, as after an election; the next `times` produce or fetch requests get
+        NOT_LEADER_OR_FOLLOWER.
+        """
         condition = self._condition(("Produce", "Fetch"), {"topic": topic, "partition": partition, "times": times})
         self._broker.call(lambda server: actions.bump_leader_epoch(server, topic, partition))
         text = f"a new leader epoch of {topic}-{partition}"
@@ -222,7 +233,7 @@ class Faults:
     # -- how it works ------------------------------------------------------------------------------------------
 
     def serve(self, api: Api, ctx: RequestContext, request: Message, seen: Request) -> Any:
-        """Let the first fault that strikes decide, or serve the request."""
+        """Let the first fault that hits decide, or serve the request."""
         for fault in self._in_force:
             where, effect = fault.where, fault.effect
             if effect is None or where is None or not where.matches(ctx, request) or not fault.turn.strikes():
@@ -263,7 +274,9 @@ class Faults:
 
     def _disk_rule(self, kind: str, operation: str, text: str, topic: str | None, times: Times, after: int) -> Fault:
         if self._broker.disk_faults is None:
-            raise ValueError("this broker was given a disk of its own: make it with data=… (or nothing) to fail it")
+            raise ValueError(
+                "this broker was given a disk with disk=: make it with data=… (or nothing) to use disk faults"
+            )
         where = Where(topic=None if topic is None else str(topic))
         text += _filters({"topic": topic, "after": after})
         return self._add(kind, text, Condition(where, Turn(times, after)), None, operation)
@@ -275,12 +288,15 @@ class Faults:
         return fault
 
     def watch_disk(self) -> None:
-        """Look at what the disk does, as long as a fault wants that."""
+        """Watch the disk while a fault needs it."""
         faults = self._broker.disk_faults
         if faults is not None:
             faults.check = self._check_disk if any(fault.disk_operation for fault in self._in_force) else None
 
-    # Where things are done that happen at once; a cluster has several places.
+    # Where immediate faults happen; a cluster has several places.
+
+    def _at_folder(self, folder: str | None, work: Callable[[Server], T]) -> T:
+        return self._broker.call(work)
 
     def _at_group(self, group: str, work: Callable[[Server], T]) -> T:
         return self._broker.call(work)
@@ -290,13 +306,13 @@ class Faults:
 
 
 KINDS: Final = (
-    *("error", "delay", "drop", "black_hole", "corrupt", "disk_full", "fsync_fails"),
+    *("error", "delay", "drop", "black_hole", "corrupt", "disk_full", "fsync_fails", "fail_folder"),
     *("rebalance", "evict", "fence_producer", "move_coordinator", "bump_leader_epoch"),
 )
 
 
 def _conditions_of(kind: str) -> tuple[str, ...]:
-    """Which keywords say when a fault of this kind strikes."""
+    """The keywords that say when a fault of this kind hits."""
     return tuple((Targets if kind == "corrupt" else Conditions).__annotations__)
 
 
@@ -305,7 +321,7 @@ def _said(api: Apis) -> str:
 
 
 def _filters(given: Mapping[str, Any]) -> str:
-    """What narrows a fault, for its text. How often it may strike is not part of it."""
+    """The conditions of a fault, for its text; without its count."""
     without_effect = {"after": 0, "chance": 1}
     shown = [
         (key, value)

@@ -1,8 +1,7 @@
-"""Waits on a group, for every kind of handle on one: they look again and again until the group is as wanted."""
+"""Waits for a group, for every kind of handle: they poll until the group is in the expected state."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,15 +9,20 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.embedded.topic_handle import DEFAULT_TIMEOUT_S, refuse_on_loop
 from ottla.embedded.unknown_names import NotFoundError
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.embedded.groups import Member
+else:
+    asyncio = lazy("asyncio")
 
 _POLL_S: Final = 0.01
 
 
 class GroupWaits(ABC):
-    """What a handle on a group adds to what it sees of the group."""
+    """The waits that every handle on a group has."""
 
     group_id: str
 
@@ -36,21 +40,21 @@ class GroupWaits(ABC):
         """How many records are still to be read."""
 
     def wait_until_stable(self, members: int | None = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Block until the group has these many members (or any) and all have their partitions."""
+        """Block until the group has this many members (or any) and all have their partitions."""
         refuse_on_loop("wait_until_stable", "group.wait_until_stable_async")
         self._block(lambda: self._unstable(members), timeout)
 
     async def wait_until_stable_async(self, members: int | None = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """`wait_until_stable` in tests on an asyncio loop, which goes on meanwhile."""
+        """`wait_until_stable` in tests on an asyncio loop, which keeps running."""
         await self._await(lambda: self._unstable(members), timeout)
 
     def wait_until_caught_up(self, of: object = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """Block until the group has committed and `lag(of)` is 0; with a topic, until it has read all of that."""
+        """Block until the group has committed and `lag(of)` is 0; with a topic, until it has read all of that topic."""
         refuse_on_loop("wait_until_caught_up", "group.wait_until_caught_up_async")
         self._block(lambda: self._behind(of), timeout)
 
     async def wait_until_caught_up_async(self, of: object = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
-        """`wait_until_caught_up` in tests on an asyncio loop, which goes on meanwhile."""
+        """`wait_until_caught_up` in tests on an asyncio loop, which keeps running."""
         await self._await(lambda: self._behind(of), timeout)
 
     def _unstable(self, wanted: int | None) -> str | None:
@@ -62,7 +66,7 @@ class GroupWaits(ABC):
         return f"it is {state} and has {count} members" + ("" if wanted is None else f", not {wanted}")
 
     def _behind(self, of: object) -> str | None:
-        """What the group has still to read; None if nothing."""
+        """What the group has not read yet, or None."""
         try:
             lag = self.lag(of)
         except NotFoundError as error:
@@ -83,4 +87,4 @@ class GroupWaits(ABC):
 
     def _check(self, why: str, timeout: float, deadline: float) -> None:
         if time.monotonic() > deadline:
-            raise AssertionError(f"group {self.group_id} did not get there within {timeout:g} s: {why}")
+            raise AssertionError(f"group {self.group_id} did not reach the expected state within {timeout:g} s: {why}")

@@ -1,4 +1,4 @@
-"""A consumer group, looked at without a client."""
+"""A look at a consumer group, without a client."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Member:
 
 
 class Group(GroupWaits):
-    """A handle on a group by its id; the group itself may come and go."""
+    """A handle on a group by its id; the group does not need to exist."""
 
     def __init__(self, broker: Embedded, group_id: str) -> None:
         self._broker = broker
@@ -65,10 +65,10 @@ class Group(GroupWaits):
         return self._broker.call(lambda server: _committed(server, self.group_id))
 
     def lag(self, of: object = None) -> int:
-        """How many records of the partitions with a committed offset are still to be read.
+        """How many records the group has not read, in partitions with a committed offset.
 
-        NotFoundError if the group never committed. With `of`, a topic, every record of the topic counts that the group
-        has not read: from its committed offset on, and from the start of partitions without one.
+        NotFoundError if the group never committed. With `of`, a topic, every unread record of the topic counts: from
+        the committed offset, or from the start of partitions without one.
         """
         if of is not None:
             return sum(self._broker.call(lambda server: _unread(server, self.group_id, str(of))).values())
@@ -90,7 +90,7 @@ class Group(GroupWaits):
         return self._broker.call(look)
 
     def delete(self) -> None:
-        """Forget it, its offsets and, if it has any, its members (which join again)."""
+        """Delete the group, its offsets and its members (which join again)."""
         self._broker.call(lambda server: remove_group(server, self.group_id))
 
 
@@ -154,7 +154,7 @@ def _committed(server: Server, group_id: str) -> dict[TopicPartition, int]:
 
 
 def _unread(server: Server, group_id: str, topic: str) -> dict[TopicPartition, int]:
-    """What a group that starts at the beginning has still to read of each partition of a topic."""
+    """How many records a group that starts at the beginning has not read, by partition of a topic."""
     known = server.metadata.topics.get(topic)
     if known is None:
         raise unknown_topic(topic, set(server.metadata.topics) - INTERNAL_TOPICS)

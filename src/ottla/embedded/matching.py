@@ -1,8 +1,9 @@
-"""Whether records are what a test expects: by value, as JSON, in parts, in any order, with matchers, and with a diff.
+"""Compares records with what a test expects: by value, as JSON, in parts, in any order, with matchers, and with a diff.
 
 An expectation is what `append` takes: a value, (key, value), (key, value, headers) or a `Record`. Text and bytes are
-compared as they are. Anything else is compared with the value parsed as JSON, so that spaces and the order of keys do
-not count. Keys and headers count where they are given. Matchers stand for a key, a value, a header, or a part of JSON.
+compared exactly. Anything else is compared with the value parsed as JSON, so spaces and the order of keys do not
+matter. Keys and headers are compared only if they are given. Matchers can replace a key, a value, a header, or a part
+of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from ottla.embedded.records import Record, shown
 
 _ALIGNED_MAX: Final = 1_000_000
-"""Pairs that are compared to show a diff; longer lists are compared place by place."""
+"""The most pairs that are compared for a diff; longer lists are compared position by position."""
 _SHOWN_MAX: Final = 120
 
 
@@ -63,7 +64,7 @@ def approx(number: float, within: float = 1e-6) -> Approx:
 
 
 class Expectation(NamedTuple):
-    """One expected record; `UNSAID` parts do not count."""
+    """One expected record; `UNSAID` parts are not compared."""
 
     key: Any
     value: Any
@@ -74,7 +75,7 @@ UNSAID: Final = object()
 
 
 def expectation(given: object) -> Expectation:
-    """What an item of a list of expectations says."""
+    """The expectation for one item of the list."""
     if isinstance(given, Record):
         return Expectation(given.key, given.value, given.headers)
     if not isinstance(given, tuple):
@@ -86,22 +87,37 @@ def expectation(given: object) -> Expectation:
 
 def mismatch(expected: Expectation, record: Record, partial: bool) -> str | None:
     """Why a record is not the expected one; None if it is. With `partial`, it may have more fields and headers."""
-    if expected.key is not UNSAID and (why := _bytes_mismatch("key", expected.key, record.key, partial)):
+    if expected.key is not UNSAID and (why := _part_mismatch("key", expected.key, record, partial)):
         return why
-    if why := _bytes_mismatch("value", expected.value, record.value, partial):
+    if why := _part_mismatch("value", expected.value, record, partial):
         return why
     return None if expected.headers is UNSAID else _headers_mismatch(expected.headers, record, partial)
+
+
+def _part_mismatch(part: str, expected: Any, record: Record, partial: bool) -> str | None:
+    """Compare a key or a value; decoded by its schema, if it has one and the test does not expect bytes."""
+    found = record.key if part == "key" else record.value
+    if found is None or found[:1] != b"\0" or record.decoder is None or isinstance(expected, _BYTES):
+        return _bytes_mismatch(part, expected, found, partial)
+    try:
+        decoded = record.decoded_key if part == "key" else record.decoded
+    except ValueError:
+        return _bytes_mismatch(part, expected, found, partial)
+    return _json_mismatch(part, expected, decoded, partial)
+
+
+_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 def _bytes_mismatch(place: str, expected: Any, found: bytes | None, partial: bool) -> str | None:
     """A key, a value or the value of a header."""
     if isinstance(expected, str):
         expected = expected.encode()
-    if isinstance(expected, (bytes, bytearray, memoryview)):
+    if isinstance(expected, _BYTES):
         wanted = bytes(expected)
         return None if wanted == found else f"{place}: expected {shown(wanted)}, found {shown(found)}"
     if not _is_json(expected) and expected == found:
-        return None  # None, ANY, or a matcher from elsewhere that knows bytes
+        return None  # None, ANY, or another matcher that accepts bytes
     if found is None or expected is None:
         return f"{place}: expected {_text(expected)}, found {shown(found)}"
     if isinstance(expected, re.Pattern):
@@ -176,7 +192,7 @@ def difference(
 
 
 def _aligned(wanted: list[Expectation], found: Sequence[Record], partial: bool) -> dict[int, int]:
-    """Which record is which expected one, in order: as many as possible."""
+    """Match as many records as possible with expected ones, in order."""
     if len(wanted) * len(found) > _ALIGNED_MAX:
         return {
             n: n
@@ -202,11 +218,11 @@ def _aligned(wanted: list[Expectation], found: Sequence[Record], partial: bool) 
 
 
 def _best_pairs(wanted: list[Expectation], found: Sequence[Record], partial: bool) -> dict[int, int]:
-    """As many pairs as possible, in whatever order: one that is matched may make way for another."""
+    """Match as many pairs as possible, in any order; a pair may change to make room for another."""
     fits = [[j for j, record in enumerate(found) if not mismatch(each, record, partial)] for each in wanted]
     owner: dict[int, int] = {}
     for start in range(len(wanted)):
-        came_from: dict[int, int] = {}  # record -> the expectation that wants it
+        came_from: dict[int, int] = {}  # record -> the expectation that it is matched with
         queue = deque([start])
         free: int | None = None
         while queue and free is None:
@@ -265,9 +281,9 @@ def _expected_line(expected: Expectation) -> str:
 
 
 def _found_line(record: Record) -> str:
-    key = "" if record.key is None else f"{shown(record.key)} → "
+    key = "" if record.key is None else f"{record.shown_part('key')} → "
     headers = _headers(record.headers)
-    return f"{key}{shown(record.value)}" + (f" {headers}" if headers else "")
+    return f"{key}{record.shown_part('value')}" + (f" {headers}" if headers else "")
 
 
 def _headers(pairs: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
@@ -14,19 +14,26 @@ from ottla.embedded.disk import DiskFaults, FaultyDisk, FaultyMemoryDisk, Faulty
 from ottla.lazy_imports import lazy
 from ottla.log.files import Disk
 from ottla.metadata.controller import Randomness
+from ottla.registry.options import RegistryOptions
 from ottla.server.api import Registry, registered_apis
 from ottla.server.randomness import SeededRandomness
 
 if TYPE_CHECKING:
-    from ottla.embedded import releases
+    from ottla.embedded import releases, several_folders
+    from ottla.embedded import securing as securing_module
+    from ottla.embedded.securing import Securing
 else:
     releases = lazy("ottla.embedded.releases")
+    securing_module = lazy("ottla.embedded.securing")
+    several_folders = lazy("ottla.embedded.several_folders")
 
 ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
+Data: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | None
+"""The data folder, or several of them; None keeps everything in memory."""
 
 
 class PlainOptions(TypedDict, total=False):
-    """Options that are plain values, which another process can be given too."""
+    """Options that are plain values and can be passed to another process."""
 
     data: str | PathLike[str] | None
     preset: str
@@ -38,13 +45,17 @@ class PlainOptions(TypedDict, total=False):
     as_version: str | None
     control: int | None
     seed: int | None
+    tls: bool
+    users: Mapping[str, str] | None
+    acls: Sequence[str] | None
     console: int | None
+    registry: int | None
 
 
 class InProcessOptions(TypedDict, total=False):
-    """The options of a broker in this process, beside its config; `Broker` says what they mean."""
+    """The options of a broker in this process, except its config; see `Broker`."""
 
-    data: str | PathLike[str] | None
+    data: Data
     preset: str
     settings: Mapping[str, object] | None
     partitions: int | None
@@ -54,18 +65,31 @@ class InProcessOptions(TypedDict, total=False):
     as_version: str | None
     control: int | None
     seed: int | None
+    tls: bool
+    users: Mapping[str, str] | None
+    acls: Sequence[str] | None
     console: int | None
+    registry: int | RegistryOptions | None
     disk: Disk | None
     chance: Randomness | None
-    registry: Registry | None
+    apis: Registry | None
+
+
+def data_folders(data: Data) -> list[str]:
+    if data is None:
+        return []
+    folders = [fspath(data)] if isinstance(data, (str, PathLike)) else [fspath(folder) for folder in data]
+    if not folders:
+        raise ValueError("data=[]: name at least one folder")
+    return folders
 
 
 @dataclass(frozen=True)
 class Options:
-    """What one may say about a broker; the same words for `Broker`, `serve`, `spawn` and the pytest fixtures."""
+    """The options of a broker; the same for `Broker`, `serve`, `spawn` and the pytest fixtures."""
 
     config: Config | None = None
-    data: str | PathLike[str] | None = None
+    data: Data = None
     preset: str = "test"
     settings: Mapping[str, object] | None = None
     partitions: int | None = None
@@ -77,23 +101,40 @@ class Options:
     seed: int | None = None
     disk: Disk | None = None
     chance: Randomness | None = None
-    registry: Registry | None = None
+    apis: Registry | None = None
     console: int | None = None
+    registry: int | RegistryOptions | None = None
+    tls: bool = False
+    users: Mapping[str, str] | None = None
+    acls: Sequence[str] | None = None
 
-    def make_config(self) -> Config:
+    def make_securing(self) -> Securing | None:
+        """How the broker is secured; None if it is open to everyone."""
+        if not self.tls and not self.users and self.acls is None:
+            return None
+        if self.config is not None:
+            raise ValueError("pass either config= or tls=/users=/acls=, not both: a Config is complete")
+        return securing_module.Securing(self.tls, self.users or {}, self.acls)
+
+    def make_config(self, securing: Securing | None = None) -> Config:
         if self.config is not None:
             if self.settings or self.partitions is not None:
                 raise ValueError("pass either config= or settings=/partitions=, not both: a Config is complete")
             return self.config
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port={self.port} is not a port; 0 takes a free one")
-        overrides: dict[str, object] = {"listeners": f"PLAINTEXT://{self.host}:{self.port}", **(self.settings or {})}
+        protocol = "PLAINTEXT" if securing is None else securing.protocol
+        overrides: dict[str, object] = {
+            "listeners": f"{protocol}://{self.host}:{self.port}",
+            **({} if securing is None else securing.settings(self.host)),
+            **(self.settings or {}),
+        }
         if self.partitions is not None:
             if self.partitions < 1:
                 raise ValueError(f"partitions={self.partitions}: a topic has at least one")
             overrides["num.partitions"] = self.partitions
         if self.data is not None:
-            overrides.setdefault("log.dirs", fspath(self.data))
+            overrides.setdefault("log.dirs", ",".join(self.folders))
         config = Config.load(preset=self.preset, overrides=overrides, origin="settings")
         if config.warnings:
             raise ValueError(config.warnings[0])
@@ -108,12 +149,22 @@ class Options:
             raise ValueError(f"clock={self.clock!r}: pass 'virtual', 'system' or a clock")
         return self.clock
 
+    @property
+    def folders(self) -> list[str]:
+        """The data folders; none of a broker in memory."""
+        return data_folders(self.data)
+
     def make_disk(self, clock: Clock) -> tuple[Disk, DiskFaults | None]:
         if self.disk is not None:
             if self.data is not None:
                 raise ValueError("pass either data= or disk=, not both")
             return self.disk, None
-        disk: FaultyDisk = FaultyMemoryDisk(clock) if self.data is None else FaultyPosixDisk(fspath(self.data))
+        folders = self.folders
+        disk: FaultyDisk
+        if len(folders) > 1:
+            disk = several_folders.FaultyMultiDirDisk(folders)
+        else:
+            disk = FaultyPosixDisk(folders[0]) if folders else FaultyMemoryDisk(clock)
         return disk, disk.faults
 
     def make_chance(self) -> Randomness | None:
@@ -121,9 +172,13 @@ class Options:
             return self.chance
         return SeededRandomness(self.seed)
 
-    def make_registry(self) -> Registry:
-        if self.registry is not None:
-            return self.registry
+    def make_registry(self) -> RegistryOptions | None:
+        """How the schema registry is served; None without one."""
+        return None if self.registry is None else RegistryOptions.of(self.registry)
+
+    def make_apis(self) -> Registry:
+        if self.apis is not None:
+            return self.apis
         if self.as_version is None:
             return registered_apis()
         return releases.registry_of(self.as_version)

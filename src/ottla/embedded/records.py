@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from ottla.embedded.decoding import TopicDecoder
 
 Given: TypeAlias = "bytes | str | Mapping[str, Any] | list[Any] | int | float | tuple[Any, ...] | Record | None"
 """What can be appended: a value, `(key, value)`, `(key, value, headers)`, or a `Record` from elsewhere."""
@@ -25,6 +29,28 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    decoder: TopicDecoder | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def decoded(self) -> Any:
+        """The value by the schema that it was written with; ValueError if that is not possible."""
+        return self._decoded("value", self.value)
+
+    @property
+    def decoded_key(self) -> Any:
+        """The key by the schema that it was written with."""
+        return self._decoded("key", self.key)
+
+    def _decoded(self, part: str, data: bytes | None) -> Any:
+        if data is None:
+            return None
+        try:
+            if self.decoder is None:
+                raise ValueError("this record was not read from a broker")
+            return self.decoder.decode(data, self.headers, is_key=part == "key")
+        except ValueError as error:
+            place = f"{self.topic}-{self.partition}@{self.offset}"
+            raise ValueError(f"the {part} of {place} cannot be decoded: {error}") from error
 
     @property
     def text(self) -> str | None:
@@ -52,11 +78,19 @@ class Record:
 
     def __str__(self) -> str:
         headers = "".join(f" {name}={shown(value)}" for name, value in self.headers)
-        key = "" if self.key is None else f"{shown(self.key)} → "
-        return f"{self.topic}-{self.partition}@{self.offset}: {key}{shown(self.value)}{headers}"
+        key = "" if self.key is None else f"{self.shown_part('key')} → "
+        return f"{self.topic}-{self.partition}@{self.offset}: {key}{self.shown_part('value')}{headers}"
+
+    def shown_part(self, part: str) -> str:
+        """The key or the value for people, decoded if a schema says how."""
+        data = self.key if part == "key" else self.value
+        if self.decoder is not None and data is not None and data[:1] == b"\0":
+            with suppress(ValueError):
+                return clipped(json.dumps(self._decoded(part, data), ensure_ascii=False, default=str))
+        return shown(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a JSON line."""
+        """The record as the object of a JSON line."""
         return {
             "partition": self.partition,
             "offset": self.offset,
@@ -67,7 +101,7 @@ class Record:
         }
 
     @classmethod
-    def from_dict(cls, topic: str, line: Mapping[str, Any]) -> Record:
+    def from_dict(cls, topic: str, line: Mapping[str, Any], decoder: TopicDecoder | None = None) -> Record:
         return cls(
             topic,
             line.get("partition", 0),
@@ -76,22 +110,28 @@ class Record:
             from_json(line.get("key")),
             from_json(line.get("value")),
             tuple((name, from_json(value)) for name, value in line.get("headers", ())),
+            decoder,
         )
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes for people: text where it is text, and not too much of it."""
+    """Bytes for people: as text if they are text, and not too long."""
     if data is None:
         return "null"
     try:
         text = json.dumps(data.decode(), ensure_ascii=False)
     except UnicodeDecodeError:
         text = data.hex(" ")
-    return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}… ({len(data)} bytes)"
+    return clipped(text, f" ({len(data)} bytes)")
+
+
+def clipped(text: str, size: str = "") -> str:
+    """Text that is not too long for a line."""
+    return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}…{size}"
 
 
 def to_bytes(value: Any) -> bytes | None:
-    """A key or a value: bytes as they are, text as UTF-8, anything else as JSON."""
+    """A key or a value: bytes unchanged, text as UTF-8, anything else as JSON."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):
@@ -107,7 +147,7 @@ def to_bytes(value: Any) -> bytes | None:
 
 
 def parts(given: Given) -> tuple[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]:
-    """(key, value, headers) of what somebody wants to append."""
+    """The (key, value, headers) of a record to append."""
     if isinstance(given, Record):
         return given.key, given.value, given.headers
     if not isinstance(given, tuple):
@@ -129,7 +169,7 @@ def _to_json(data: bytes | None) -> Any:
 
 
 def from_json(value: Any) -> bytes | None:
-    """A key or a value as it stands in JSON: text, {"base64": …} for other bytes, or JSON itself."""
+    """A key or a value from JSON: text, {"base64": …} for other bytes, or JSON itself."""
     if isinstance(value, Mapping) and set(value) == {"base64"}:
         return base64.b64decode(value["base64"])
     return to_bytes(value)

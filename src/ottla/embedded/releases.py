@@ -1,4 +1,4 @@
-"""What older Kafka releases advertised, so that a library can be tried against its whole version matrix.
+"""What older Kafka releases advertised, so that a library can be tested against its whole version matrix.
 
 Only the list of APIs and versions changes; a request that is still listed is served as before. Clients choose their
 versions by that list, so they talk to such a broker as they would to the old one.
@@ -12,9 +12,9 @@ from ottla.server.api import Api, Registry, RequestContext, registered_apis
 from ottla.wire.messages import API_NAMES
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-# What each release changed against the one before, as `API:highest version`, or `API:lowest-highest`.
+# What each release changed from the one before, as `API:highest version`, or `API:lowest-highest`.
 # Facts from the ApiVersions answers of these brokers as kafka-python records them (kafka/protocol/
-# broker_version_data.py in its 3.0 sources); APIs that only brokers use among themselves are left out.
+# broker_version_data.py in its 3.0 sources); APIs that only brokers use are left out.
 # Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same, and DescribeQuorum,
 # UnregisterBroker, ListConfigResources, DescribeTopicPartitions, AddRaftVoter and RemoveRaftVoter.
 _CHANGES: Final[dict[str, str]] = {
@@ -120,13 +120,15 @@ _CHANGES: Final[dict[str, str]] = {
 }
 
 _FEATURES_SINCE: Final = "4.0"
-"""Before, a broker without KRaft named no features; a client that sees some believes in a newer broker."""
+"""Before this release, a broker without KRaft advertised no features; a client that sees some assumes a newer
+broker.
+"""
 
 RELEASES: Final = tuple(_CHANGES)
 
 
 def canonical(release: str) -> str:
-    """The row that stands for a release: "2.8.1" is "2.8", "0.10.2.1" is "0.10.2"."""
+    """The row of the table for a release: "2.8.1" is "2.8", "0.10.2.1" is "0.10.2"."""
     numbers = release.split(".")
     for length in range(len(numbers), 0, -1):
         name = ".".join(numbers[:length])
@@ -151,7 +153,7 @@ def advertised(release: str) -> dict[int, tuple[int, int]]:
 
 
 def registry_of(release: str) -> Registry:
-    """The part of what Ottla serves that a release had."""
+    """The APIs of Ottla that a release also had."""
     ranges = advertised(release)
     apis = []
     for api in registered_apis().apis.values():

@@ -1,4 +1,4 @@
-"""What a failed test wants to know of its broker: topics, groups, faults, and what clients asked last."""
+"""The report of a failed test about its broker: topics, groups, faults, and the last requests of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REQUESTS_MAX: Final = 10
 def report(
     broker: Embedded, known_topics: Collection[str] = (), known_groups: Collection[str] = (), prefix: str = ""
 ) -> str:
-    """As text; what was there before the test is left out, and on a shared broker what has not its prefix."""
+    """The report as text, without what existed before the test, and on a shared broker without names of other tests."""
     if not broker.is_running:
         return "the broker is not running"
     lines = [
@@ -78,7 +78,7 @@ def _requests(broker: Embedded, prefix: str) -> Iterator[str]:
 
 
 def _runs(items: list[str]) -> list[tuple[str, int]]:
-    """Equal neighbours as one, with their count: an idle consumer asks the same again and again."""
+    """Merge equal neighbours, with their count: an idle consumer repeats the same request."""
     runs: list[tuple[str, int]] = []
     for item in items:
         if runs and runs[-1][0] == item:

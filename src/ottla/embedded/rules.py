@@ -1,4 +1,4 @@
-"""When a fault strikes: which requests it concerns, and which of them it takes."""
+"""When a fault fires: which requests it matches, and which of them it hits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Versions: TypeAlias = int | str | None
 
 
 class Turns(TypedDict, total=False):
-    """Which of the requests that match a fault takes."""
+    """Which of the matching requests a fault hits."""
 
     times: Times
     after: int
@@ -32,7 +32,7 @@ class Turns(TypedDict, total=False):
 
 
 class Targets(Turns, total=False):
-    """Which requests that name topics it concerns."""
+    """Which topics and partitions of requests it matches."""
 
     client_id: str | None
     topic: str | None
@@ -40,7 +40,7 @@ class Targets(Turns, total=False):
 
 
 class Conditions(Targets, total=False):
-    """Everything that says when a fault on requests strikes."""
+    """All conditions of a fault on requests."""
 
     version: Versions
     group: str | None
@@ -65,13 +65,13 @@ def error_of(error: str | int | KafkaError | type[KafkaError]) -> KafkaError:
     if isinstance(error, str) and error.upper() in by_name:
         return by_name[error.upper()]()
     close = get_close_matches(str(error).upper(), by_name, n=1)
-    hint = f"; did you mean {close[0]}?" if close else "; take a name such as NOT_LEADER_OR_FOLLOWER"
+    hint = f"; did you mean {close[0]}?" if close else "; use a name such as NOT_LEADER_OR_FOLLOWER"
     raise ValueError(f"{error!r} is not one of Kafka's errors{hint}")
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Which requests a fault concerns. What is None does not matter."""
+    """Which requests a fault matches. None matches everything."""
 
     apis: frozenset[int] | None = None
     versions: tuple[int, int] = (-1, 1 << 15)
@@ -94,7 +94,7 @@ class Where:
         group: str | None = None,
         transactional_id: str | None = None,
     ) -> Where:
-        """Checked against what the broker serves: a fault that can match nothing is a mistake."""
+        """Checked against the APIs that the broker serves: a fault that can never match is a mistake."""
         by_name = {each.name.lower(): each for each in served}
         chosen = list(by_name.values()) if api == _ANY_API else [_api(name, by_name) for name in _as_list(api)]
         if not chosen:
@@ -117,7 +117,7 @@ class Where:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it may concern only a part of a request."""
+        """Whether it may match only a part of a request."""
         return self.topic is not None
 
     def concerns(self, target: Target) -> bool:
@@ -139,7 +139,7 @@ class Where:
 
 
 def targets_of(ctx: RequestContext, request: Any) -> Iterable[Target]:
-    """The topics and partitions of a request; those of a fetch may stand in its session only."""
+    """The topics and partitions of a request; those of a fetch may be only in its session."""
     topics = ctx.services.metadata.topics_by_id
 
     def name(topic_id: bytes) -> str | None:
@@ -155,7 +155,7 @@ def targets_of(ctx: RequestContext, request: Any) -> Iterable[Target]:
 
 
 class Turn:
-    """Which of the requests that match are struck: the first, some, all, or a seeded share of them."""
+    """Which of the matching requests are hit: the first, some, all, or a seeded share of them."""
 
     __slots__ = ("_chance", "_random", "skip", "times")
 
@@ -163,7 +163,7 @@ class Turn:
         if times == EVERY:
             times = None
         if times is not None and (not isinstance(times, int) or times < 1):
-            raise ValueError(f"times={times!r}: pass a count from 1 on, or 'every'")
+            raise ValueError(f"times={times!r}: pass a count of at least 1, or 'every'")
         if after < 0:
             raise ValueError(f"after={after}: pass how many requests to let pass first")
         if not 0 < chance <= 1:
@@ -187,7 +187,7 @@ class Turn:
 
 
 class Condition(NamedTuple):
-    """When a fault strikes: on which requests, and on which of those."""
+    """When a fault fires: which requests match, and which of those it hits."""
 
     where: Where
     turn: Turn

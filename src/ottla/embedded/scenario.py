@@ -56,7 +56,14 @@ def load(scenario: Scenario, verbs: Collection[str] | None = None) -> list[Step]
 
 
 def parse(text: str, origin: str = "the scenario") -> Any:
-    """JSON as it is; anything else is YAML, for which PyYAML has to be there."""
+    """Parse JSON, or YAML, which needs PyYAML."""
+    found = _parsed(text, origin)
+    if isinstance(found, str):  # it would look like the path of a file
+        raise ScenarioError(f"{origin}: a scenario is a list of steps, not {found[:80]!r}")
+    return found
+
+
+def _parsed(text: str, origin: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -104,7 +111,7 @@ async def run_steps(run: Run, scenario: Scenario) -> list[dict[str, Any]]:
 
 
 class Run:
-    """A scenario under way."""
+    """A running scenario."""
 
     VERBS: ClassVar[Collection[str]] = (
         *("wait", "remove", "clear", "sleep", "advance", "create", "append", "records"),
@@ -134,7 +141,7 @@ class Run:
         name = options.get("fault", options.get(""))
         found = self.last if name is None else self.faults.get(name)
         if found is None:
-            raise ValueError(f"no fault is called {name!r}: name it where it is made, with `as: {name}`")
+            raise ValueError(f"no fault is called {name!r}: name the fault where it is created, with `as: {name}`")
         return found
 
     async def wait(self, options: dict[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""What every handle on a topic offers, however its broker is reached, in terms of a few methods that differ."""
+"""What every handle on a topic offers, built on a few methods that differ by kind of broker."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -14,8 +13,11 @@ from ottla.embedded.records import Given, Record
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ottla.embedded import matching
 else:
+    asyncio = lazy("asyncio")
     matching = lazy("ottla.embedded.matching")
 
 Condition: TypeAlias = Callable[[Record], bool]
@@ -23,12 +25,12 @@ DEFAULT_TIMEOUT_S: Final = 5.0
 
 
 def any_record(record: Record) -> bool:
-    """The condition that every record meets."""
+    """A condition that every record meets."""
     return True
 
 
 class TopicHandle(ABC):
-    """A handle on a topic by name; the topic itself may come and go."""
+    """A handle on a topic by name; the topic does not need to exist."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -51,7 +53,7 @@ class TopicHandle(ABC):
 
     @abstractmethod
     def create(self, partitions: int = -1, config: Mapping[str, object] | None = None) -> Self:
-        """Make it; -1 partitions stands for the broker's `num.partitions`."""
+        """Create it; -1 partitions means the broker's `num.partitions`."""
 
     @abstractmethod
     def delete(self) -> None:
@@ -82,6 +84,10 @@ class TopicHandle(ABC):
         """The values of all records, parsed as JSON."""
         return [record.json for record in self.records()]
 
+    def decoded(self) -> list[Any]:
+        """The values of all records, by the schemas that they were written with."""
+        return [record.decoded for record in self.records()]
+
     def expect(
         self,
         expected: Iterable[object],
@@ -92,10 +98,13 @@ class TopicHandle(ABC):
     ) -> None:
         """Assert that exactly these records are in it, in this order unless `any_order`; the error shows a diff.
 
-        Each is a value, (key, value), (key, value, headers) or a Record; keys and headers count where they are given.
-        Text and bytes are compared as they are, anything else as JSON. With `partial`, objects and headers may have
-        more in them. `ANY`, `approx(…)` of `ottla.testing` and compiled regular expressions may stand for any part.
+        Each is a value, (key, value), (key, value, headers) or a Record; keys and headers are compared only if they
+        are given. Text and bytes are compared exactly, anything else as JSON. A value that was written with a schema
+        registry is decoded first, unless bytes are expected. With `partial`, objects may have more
+        fields, and records more headers. `ANY`, `approx(…)` of `ottla.testing` and compiled regular expressions can
+        replace any part.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         diff = matching.difference(list(expected), self.records(partition), any_order=any_order, partial=partial)
         if diff is not None:
             raise AssertionError(f"topic {self.name} holds something else (- expected, + found, ? why):\n{diff}")
@@ -108,11 +117,11 @@ class TopicHandle(ABC):
     ) -> list[Record]:
         """Append records as a producer would: those with a key go where Kafka's Java client puts them.
 
-        Others go to `partition`, or to partition 0. The topic is made if it does not exist.
+        Others go to `partition`, or to partition 0. The topic is created if it does not exist.
         """
 
     def save(self, path: str | PathLike[str]) -> int:
-        """Write its records to a file, a JSON object a line; returns how many."""
+        """Write its records to a file, one JSON object per line; returns how many."""
         records = self.records()
         with Path(path).open("w", encoding="utf-8") as file:
             for record in records:
@@ -139,32 +148,42 @@ class TopicHandle(ABC):
             done += self.append([record], partition=record.partition, timestamp_ms=timestamp_ms)
         return done
 
+    # -- housekeeping, now -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def compact_now(self) -> None:
+        """Compact everything in it, including the newest segment; ValueError unless `cleanup.policy` has `compact`."""
+
+    @abstractmethod
+    def delete_old_now(self) -> int:
+        """Delete what is past its retention, without waiting for the next check; returns how many segments."""
+
     # -- waiting -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
-        """Wait until `count` records meet the condition, while the running event loop goes on; all that do."""
+        """Wait until `count` records meet the condition, without blocking the event loop. Returns all that do."""
 
     async def wait_for_async(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
-        """`wait_for` in tests on an asyncio loop, which goes on meanwhile."""
+        """`wait_for` in tests on an asyncio loop, which keeps running."""
         return (await self._await_for(condition, 1, timeout))[0]
 
     async def wait_for_all_async(
         self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
     ) -> list[Record]:
-        """`wait_for_all` in tests on an asyncio loop, which goes on meanwhile."""
+        """`wait_for_all` in tests on an asyncio loop, which keeps running."""
         return await self._await_for(condition, count, timeout)
 
 
 class BlockingTopic(TopicHandle):
-    """A topic of a broker that does not run on the caller's event loop: waits block, or are awaited by other names."""
+    """A topic of a broker that does not run on the caller's event loop: waits block, or have an async form."""
 
     @abstractmethod
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
-        """Block until `count` records meet the condition; all that do."""
+        """Block until `count` records meet the condition. Returns all that do."""
 
     def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
-        """Block until a record meets the condition and return it; AssertionError with what was there if none did."""
+        """Block until a record meets the condition and return it; AssertionError with the records if none did."""
         refuse_on_loop("wait_for", "topic.wait_for_async")
         return self._block_for(condition, 1, timeout)[0]
 
@@ -177,7 +196,7 @@ class BlockingTopic(TopicHandle):
 
 
 def refuse_on_loop(name: str, instead: str) -> None:
-    """A blocking wait would stop the event loop that runs in this thread, and with it what the wait is for."""
+    """Refuse a blocking wait on an event loop: it would also stop what it waits for."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -186,7 +205,7 @@ def refuse_on_loop(name: str, instead: str) -> None:
 
 
 def checked(records: Iterable[Given]) -> list[Given]:
-    """What is to be appended, as a list; one value that was not put into a list is a mistake."""
+    """The records to append, as a list; a single value outside a list is a mistake."""
     if isinstance(records, (str, bytes, Mapping)):
         raise TypeError("append takes a list of records: put the value into [ ]")
     return list(records)

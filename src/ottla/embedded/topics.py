@@ -1,4 +1,4 @@
-"""A topic, looked at and filled without a client."""
+"""A look at a topic, and records for it, without a client."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from ottla.client.producer import partition_for
+from ottla.embedded.decoding import TopicDecoder
 from ottla.embedded.records import Given, Record, parts
 from ottla.embedded.topic_handle import (
     DEFAULT_TIMEOUT_S,
@@ -20,6 +20,7 @@ from ottla.embedded.topic_handle import (
 )
 from ottla.embedded.unknown_names import unknown_topic
 from ottla.errors import KafkaError, TopicAlreadyExists
+from ottla.lazy_imports import lazy
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.records.batch import Record as StoredRecord
@@ -27,11 +28,14 @@ from ottla.records.batch import build_batch
 from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
+    from ottla.client import producer
     from ottla.embedded.broker import Embedded
     from ottla.server.broker import Broker as Server
+else:
+    producer = lazy("ottla.client.producer")
 
 _LOOK_AGAIN_S: Final = 0.02
-"""For topics that are not there yet: nobody can be told of their first record."""
+"""The poll interval for topics that do not exist yet: their first record cannot wake a waiter."""
 _APPEND_VERSION: Final = 9
 _SHOWN_RECORDS: Final = 20
 
@@ -57,9 +61,9 @@ class Topic(TopicHandle):
         def create(server: Server) -> None:
             outcome = server.controller.create_topics([wanted])[0]
             if isinstance(outcome, TopicAlreadyExists):
-                raise ValueError(f"topic {self.name!r} exists already: take another name, or delete() it first")
+                raise ValueError(f"topic {self.name!r} already exists: use another name, or delete() it first")
             if isinstance(outcome, KafkaError):
-                raise ValueError(f"topic {self.name!r} cannot be made: {outcome.message}") from outcome
+                raise ValueError(f"topic {self.name!r} cannot be created: {outcome.message}") from outcome
 
         self._broker.call(create)
         return self
@@ -91,6 +95,28 @@ class Topic(TopicHandle):
         given = checked(records)
         return self._broker.call(lambda server: self._append(server, given, partition, timestamp_ms))
 
+    # -- housekeeping, now -------------------------------------------------------------------------------------
+
+    def compact_now(self) -> None:
+        def compact(server: Server) -> None:
+            for index in self._known(server)._indexes(server):
+                log = server.replicas.leader(self.name, index).log
+                if not log.config.compact:
+                    raise ValueError(f"topic {self.name} is not compacted: give it cleanup.policy=compact")
+                if log.active_segment.size:
+                    log.roll()
+                for cleaning in server.housekeeper.compact_now(self.name, index):
+                    server.housekeeper.cleaner.finish(cleaning)
+
+        self._broker.call(compact)
+
+    def delete_old_now(self) -> int:
+        def delete(server: Server) -> int:
+            indexes = self._known(server)._indexes(server)
+            return sum(server.replicas.leader(self.name, index).log.delete_old_segments() for index in indexes)
+
+        return self._broker.call(delete)
+
     # -- waiting -----------------------------------------------------------------------------------------------
 
     async def _await_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
@@ -108,7 +134,7 @@ class Topic(TopicHandle):
             while True:
                 watcher.news.clear()
                 server = self._broker.server
-                # First watched, then read: a record that comes in between is seen.
+                # Watch first, then read: so a record that arrives in between is seen.
                 watcher.watch(server.replicas.leader(self.name, index) for index in self._indexes(server))
                 records = list(self._read(server, None, True))
                 found = [record for record in records if condition(record)]
@@ -141,7 +167,9 @@ class Topic(TopicHandle):
 
         def read(server: Server) -> list[tuple[Record, str | None]]:
             indexes = self._known(server)._indexes(server)
-            return [pair for index in indexes for pair in self._with_states(server.replicas.leader(self.name, index))]
+            decoder = self._decoder()
+            leaders = [server.replicas.leader(self.name, index) for index in indexes]
+            return [pair for leader in leaders for pair in self._with_states(leader, decoder)]
 
         return self._broker.call(read)
 
@@ -156,21 +184,23 @@ class Topic(TopicHandle):
         topic = server.metadata.topics.get(self.name)
         return sorted(topic.partitions) if topic is not None else []
 
+    def _decoder(self) -> TopicDecoder:
+        broker = self._broker
+        return TopicDecoder(lambda name: type(self)(broker, name).records())
+
     def _read(self, server: Server, partition: int | None, committed_only: bool) -> Iterator[Record]:
         indexes = self._indexes(server)
         if partition is not None:
             if indexes and partition not in indexes:
                 raise ValueError(f"topic {self.name} has partitions 0 to {indexes[-1]}, not {partition}")
             indexes = [partition] if indexes else []
+        decoder = self._decoder()
         for index in indexes:
-            yield from self._read_partition(server.replicas.leader(self.name, index), committed_only)
+            for record, state in self._with_states(server.replicas.leader(self.name, index), decoder):
+                if state is None or not committed_only:
+                    yield record
 
-    def _read_partition(self, partition: Partition, committed_only: bool) -> Iterator[Record]:
-        for record, state in self._with_states(partition):
-            if state is None or not committed_only:
-                yield record
-
-    def _with_states(self, partition: Partition) -> Iterator[tuple[Record, str | None]]:
+    def _with_states(self, partition: Partition, decoder: TopicDecoder) -> Iterator[tuple[Record, str | None]]:
         """The records, and why a read_committed consumer does not see one; None if it does."""
         start, stable, end = partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
         aborted = partition.log.aborted_transactions(start, end)
@@ -195,6 +225,7 @@ class Topic(TopicHandle):
                         each.key,
                         each.value,
                         tuple(each.headers),
+                        decoder,
                     )
                     yield record, state
 
@@ -223,13 +254,13 @@ def _by_partition(given: list[Given], partition: int | None, count: int) -> dict
     for each in given:
         split = parts(each)
         key = split[0]
-        index = partition if partition is not None else 0 if key is None else partition_for(key, count)
+        index = partition if partition is not None else 0 if key is None else producer.partition_for(key, count)
         shares.setdefault(index, []).append(split)
     return shares
 
 
 class _Watcher:
-    """Told by partitions that something was appended."""
+    """Partitions call this when something was appended."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
@@ -255,7 +286,7 @@ class AsyncTopic(Topic):
     """A topic of a broker on the running loop."""
 
     async def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Record:
-        """Wait until a record meets the condition and return it; AssertionError with what was there if none did."""
+        """Wait until a record meets the condition and return it; AssertionError with the records if none did."""
         return (await self._wait(condition, 1, timeout))[0]
 
     async def wait_for_all(

@@ -9,7 +9,7 @@ _SHOWN_MAX = 10
 
 
 class NotFoundError(LookupError):
-    """There is no such topic, or no such group; the message says what there is."""
+    """There is no such topic or group; the message lists the existing ones."""
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> NotFoundError:

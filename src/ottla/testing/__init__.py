@@ -1,6 +1,6 @@
 """A broker inside tests: embedding, looking inside, faults, time on demand. See docs/embedding.md and docs/faults.md.
 
-What people use is here and in `ottla`; the modules below are not imported before they are needed.
+The public names are here and in `ottla`; the modules are imported only when they are needed.
 """
 
 from importlib import import_module
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla.embedded.broker import Broker as Broker
-    from ottla.embedded.broker import BrokerStopped as BrokerStopped
     from ottla.embedded.clock import VirtualClock as VirtualClock
     from ottla.embedded.fault_handle import FaultHandle as FaultHandle
     from ottla.embedded.faults import Fault as Fault
@@ -16,8 +15,14 @@ if TYPE_CHECKING:
     from ottla.embedded.matching import ANY as ANY
     from ottla.embedded.matching import approx as approx
     from ottla.embedded.records import Record as Record
+    from ottla.embedded.registry_handle import AsyncRegistry as AsyncRegistry
+    from ottla.embedded.registry_handle import RegistryHandle as RegistryHandle
+    from ottla.embedded.stopped import BrokerStopped as BrokerStopped
     from ottla.embedded.topic_handle import TopicHandle as TopicHandle
     from ottla.embedded.unknown_names import NotFoundError as NotFoundError
+    from ottla.registry.client import RegisteredSchema as RegisteredSchema
+    from ottla.registry.errors import RegistryError as RegistryError
+    from ottla.registry.options import RegistryOptions as RegistryOptions
     from ottla.server.request_log import Request as Request
     from ottla.testing.namespace import Kafka as Kafka
     from ottla.testing.plain_kafka import ExternalBroker as ExternalBroker
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.testing.protocols import ClockHandle as ClockHandle
     from ottla.testing.protocols import FaultsHandle as FaultsHandle
     from ottla.testing.protocols import GroupHandle as GroupHandle
+    from ottla.testing.replaying import replay_requests as replay_requests
     from ottla.testing.spawned import SpawnedBroker as SpawnedBroker
     from ottla.testing.spawned import spawn as spawn
     from ottla.testing.threaded import ServedBroker as ServedBroker
@@ -38,8 +44,13 @@ _HOMES = {
     "ClockHandle": "ottla.testing.protocols",
     "BrokerHandle": "ottla.testing.protocols",
     "ANY": "ottla.embedded.matching",
+    "AsyncRegistry": "ottla.embedded.registry_handle",
+    "RegistryHandle": "ottla.embedded.registry_handle",
+    "RegisteredSchema": "ottla.registry.client",
+    "RegistryError": "ottla.registry.errors",
+    "RegistryOptions": "ottla.registry.options",
     "Broker": "ottla.embedded.broker",
-    "BrokerStopped": "ottla.embedded.broker",
+    "BrokerStopped": "ottla.embedded.stopped",
     "ExternalBroker": "ottla.testing.plain_kafka",
     "Fault": "ottla.embedded.faults",
     "Kafka": "ottla.testing.namespace",
@@ -51,11 +62,13 @@ _HOMES = {
     "SpawnedBroker": "ottla.testing.spawned",
     "VirtualClock": "ottla.embedded.clock",
     "approx": "ottla.embedded.matching",
+    "replay_requests": "ottla.testing.replaying",
     "serve": "ottla.testing.threaded",
     "spawn": "ottla.testing.spawned",
 }
 __all__ = [
     "ANY",
+    "AsyncRegistry",
     "Broker",
     "BrokerHandle",
     "BrokerStopped",
@@ -69,12 +82,17 @@ __all__ = [
     "Member",
     "NotFoundError",
     "Record",
+    "RegisteredSchema",
+    "RegistryError",
+    "RegistryHandle",
+    "RegistryOptions",
     "Request",
     "ServedBroker",
     "SpawnedBroker",
     "TopicHandle",
     "VirtualClock",
     "approx",
+    "replay_requests",
     "serve",
     "spawn",
 ]

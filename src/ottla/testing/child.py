@@ -14,10 +14,18 @@ from ottla.embedded.broker import Broker
 
 
 async def main(options: str) -> None:
-    """Says in one line of JSON where it listens; ends, cleanly, with its parent."""
+    """Print the addresses as one line of JSON, and stop cleanly when the parent ends."""
     broker = Broker(**json.loads(options))
     await broker.start()
-    print(json.dumps({"bootstrap": broker.bootstrap, "control": broker.control_url}), flush=True)
+    registry_url = None if broker.options.registry is None else broker.registry_url
+    ready = {
+        "bootstrap": broker.bootstrap,
+        "control": broker.control_url,
+        "registry": registry_url,
+        "protocol": broker.login.protocol,
+        "ca_file": broker.login.ca_file,
+    }
+    print(json.dumps(ready), flush=True)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -1,4 +1,4 @@
-"""One test's share of a broker: names that nobody else uses, and the way to clean up."""
+"""One test's part of a broker: unique names, and the cleanup."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ottla.testing.threaded import ServedBroker
 if TYPE_CHECKING:
     from ottla.embedded import report
     from ottla.embedded.client_config import ClientName, Role, Settings
+    from ottla.embedded.registry_handle import RegistryHandle
     from ottla.embedded.topic_handle import BlockingTopic
     from ottla.testing import plain_kafka
     from ottla.testing.over_http import RemoteBroker
@@ -31,8 +32,8 @@ _NAME_MAX = 60
 class Kafka:
     """What the fixture `kafka` gives: a broker, and names in it for this test alone.
 
-    `topic()` and `group()` return handles; `str()` of one is its name, for a client. They are those of a broker in
-    this process; with `--ottla-bootstrap` they have the same methods, as far as a foreign broker allows.
+    `topic()` and `group()` return handles; `str()` of one is its name, for a client. With `--ottla-bootstrap` they
+    have the same methods, if the other broker supports them.
     """
 
     def __init__(self, broker: AnyBroker, test_name: str = "test") -> None:
@@ -42,6 +43,8 @@ class Kafka:
         self._numbers = itertools.count(1)
         self._topics: list[str] = []
         self._groups: list[str] = []
+        self._subjects: list[str] = []
+        self._subjects_before = broker.embedded.known_subjects() if isinstance(broker, ServedBroker) else set[str]()
         self._before = (
             (frozenset(broker.topics()), frozenset(broker.groups()))
             if isinstance(broker, ServedBroker)
@@ -55,16 +58,22 @@ class Kafka:
 
     @property
     def broker(self) -> ServedBroker:
-        """The broker itself, with all that it can do; only where it runs in this process."""
+        """The broker itself; available only if it runs in this process."""
         if isinstance(self._broker, ServedBroker):
             return self._broker
         raise plain_kafka.NeedsOttla(
-            "this broker is shared, or not an Ottla: use the factory `ottla_broker()` for one of your own"
+            "this broker is shared, or is not Ottla: use the factory `ottla_broker()` to get your own"
         )
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this test's broker and is quick in tests."""
-        return self._broker.client_config(client, role)
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """The bootstrap address of a listener, by its name."""
+        return self._broker.bootstrap_for(listener)
+
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings for this test's broker: the address, the login and short delays."""
+        return self._broker.client_config(client, role, user=user, mechanism=mechanism)
 
     def name(self, label: str = "") -> str:
         """A name that no other test uses."""
@@ -73,21 +82,41 @@ class Kafka:
     def topic(
         self, label: str = "", *, partitions: int = -1, config: Mapping[str, object] | None = None
     ) -> BlockingTopic:
-        """A new topic with a name of its own; `label` comes first in it."""
+        """A new topic with a unique name that starts with `label`."""
         name = self.name(label)
         self._topics.append(name)
         handle: BlockingTopic = self._broker.topic(name)
         return handle.create(partitions, config)
 
     def group(self, label: str = "") -> GroupHandle:
-        """A group id of its own."""
+        """A unique group id."""
         name = self.name(label)
         self._groups.append(name)
         return self._broker.group(name)
 
     @property
+    def registry(self) -> RegistryHandle:
+        """The schema registry of this test's broker; it starts when it is first used. Subjects are removed after the
+        test.
+        """
+        if isinstance(self._broker, ServedBroker):
+            self._broker.start_registry()
+        return self._broker.registry
+
+    @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`."""
+        return self.registry.url
+
+    def subject(self, label: str = "") -> str:
+        """A unique name for a subject. Subjects of this test's topics do not need one: they are removed too."""
+        name = self.name(label)
+        self._subjects.append(name)
+        return name
+
+    @property
     def faults(self) -> FaultsHandle:
-        """Faults of this test's broker; they end with the test."""
+        """Faults of this test's broker; they are removed after the test."""
         return self._own.faults
 
     @property
@@ -98,12 +127,25 @@ class Kafka:
     def requests(
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> Sequence[SeenRequest]:
-        """The requests that came in during this test, oldest first."""
+        """The requests that arrived during this test, oldest first."""
         return self._own.requests(api, client_id, topic, group)
+
+    def wait_for_request(
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        count: int = 1,
+        timeout: float = 5.0,
+    ) -> SeenRequest:
+        """Block until `count` such requests have arrived during this test, and return the last one."""
+        return self._own.wait_for_request(api, client_id, topic, group, count=count, timeout=timeout)
 
     @property
     def _own(self) -> BrokerHandle:
-        """A broker that no other test process uses, or one that says that it is not an Ottla."""
+        """The broker, if no other test process uses it. Another Kafka raises `NeedsOttla` itself."""
         return self._broker if self._is_foreign else self.broker
 
     def __repr__(self) -> str:
@@ -120,13 +162,19 @@ class Kafka:
         return report.report(self._broker.embedded, *self._before)
 
     def close(self) -> None:
-        """Give the broker back as it was: topics and groups that came since are gone, faults too."""
+        """Clean up: remove the topics, groups, subjects and faults that the test added."""
         broker = self._broker
+        of_topics = [f"{topic}-{part}" for topic in self._topics for part in ("key", "value")]
         if isinstance(broker, ServedBroker):
             if broker.is_running:
                 topics, groups = self._before
-                broker.reset(topics=set(broker.topics()) - topics, groups=set(broker.groups()) - groups)
-        elif self._is_foreign:
-            broker.delete(self._topics, self._groups)  # type: ignore[union-attr]
-        elif self._topics or self._groups:
-            broker.reset(topics=self._topics, groups=self._groups)
+                broker.reset(
+                    topics=set(broker.topics()) - topics,
+                    groups=set(broker.groups()) - groups,
+                    subjects=broker.embedded.known_subjects() - self._subjects_before,
+                )
+        elif isinstance(broker, plain_kafka.ExternalBroker):
+            subjects = [*of_topics, *self._subjects] if broker.has_registry else []
+            broker.delete(self._topics, self._groups, subjects)
+        elif self._topics or self._groups or self._subjects:
+            broker.reset(topics=self._topics, groups=self._groups, subjects=[*of_topics, *self._subjects])

@@ -1,13 +1,11 @@
-"""A broker in another process, steered over its control endpoint."""
+"""A broker in another process, controlled over its HTTP endpoint."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,24 +14,41 @@ from urllib.parse import quote, urlencode
 
 from ottla.embedded.client_config import ClientName, Role, Settings, client_config
 from ottla.embedded.clock import duration_ms
+from ottla.embedded.decoding import TopicDecoder
 from ottla.embedded.fault_handle import FaultHandle
 from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.groups import Member, TopicPartition
+from ottla.embedded.login import Login
 from ottla.embedded.records import Given, Record, parts
+from ottla.embedded.request_waits import RequestWaits
 from ottla.embedded.rules import EVERY, Apis, Conditions, Targets, Times, error_of
 from ottla.embedded.topic_handle import BlockingTopic, Condition, checked
 from ottla.embedded.unknown_names import NotFoundError
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    import asyncio
+    from urllib import error as urllib_error
+    from urllib import request as urllib_request
+
+    from ottla.embedded import registry_handle
+    from ottla.embedded.registry_handle import RegistryHandle
     from ottla.embedded.scenario import Scenario
+    from ottla.testing import remote_registry
+else:
+    asyncio = lazy("asyncio")
+    urllib_error = lazy("urllib.error")
+    urllib_request = lazy("urllib.request")
+    registry_handle = lazy("ottla.embedded.registry_handle")
+    remote_registry = lazy("ottla.testing.remote_registry")
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
 def poll_for(topic: BlockingTopic, condition: Condition, count: int, timeout: float) -> list[Record]:
-    """Look again and again: for topics of brokers that cannot tell us of a new record."""
+    """Poll a topic of a broker that cannot notify us of new records."""
     deadline = time.monotonic() + timeout
     while True:
         records = topic.records() if topic.exists else []
@@ -54,11 +69,11 @@ class RemoteError(RuntimeError):
 
 
 class RemoteNotFoundError(RemoteError, NotFoundError):
-    """The broker knows no such name."""
+    """The broker does not know this name."""
 
 
 class RemoteValueError(RemoteError, ValueError):
-    """The broker cannot do what it was asked for."""
+    """The broker cannot do this."""
 
 
 class Control:
@@ -69,17 +84,17 @@ class Control:
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.url}{path}", data=data, method=method)
-        # No proxy has business between two processes of one machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        request = urllib_request.Request(f"{self.url}{path}", data=data, method=method)
+        # Do not use a proxy between two processes of one machine.
+        opener = urllib_request.build_opener(urllib_request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as response:
                 return json.load(response)
-        except urllib.error.HTTPError as error:
+        except urllib_error.HTTPError as error:
             with error:
                 kinds = {400: RemoteValueError, 404: RemoteNotFoundError}
                 raise kinds.get(error.code, RemoteError)(json.load(error)["error"]) from None
-        except urllib.error.URLError as error:
+        except urllib_error.URLError as error:
             reason = getattr(error.reason, "strerror", None) or error.reason
             raise RemoteError(f"no control endpoint answers at {self.url}: {reason}") from error
 
@@ -87,27 +102,28 @@ class Control:
 class RemoteFault(FaultHandle):
     """A fault of a broker in another process."""
 
-    def __init__(self, control: Control, state: dict[str, Any]) -> None:
+    def __init__(self, control: Control, state: dict[str, Any], path: str = "/faults") -> None:
         self._control = control
+        self._path = f"{path}/{state['id']}"
         self.id = state["id"]
         self.kind = state["kind"]
         self.text = state["text"]
 
     @property
     def fired(self) -> int:
-        """How often it struck."""
+        """How often it has fired."""
         return self.fired_so_far()
 
     @property
     def active(self) -> bool:
-        """Whether it may still strike."""
-        return bool(self._control.ask("GET", f"/faults/{self.id}")["active"])
+        """Whether it can still fire."""
+        return bool(self._control.ask("GET", self._path)["active"])
 
     def fired_so_far(self) -> int:
-        return int(self._control.ask("GET", f"/faults/{self.id}")["fired"])
+        return int(self._control.ask("GET", self._path)["fired"])
 
     def remove(self) -> None:
-        self._control.ask("DELETE", f"/faults/{self.id}")
+        self._control.ask("DELETE", self._path)
 
 
 class RemoteFaults:
@@ -117,13 +133,13 @@ class RemoteFaults:
         self._control = control
 
     def apply(self, kind: str, **options: object) -> RemoteFault:
-        """A fault by the name of its method."""
+        """Add a fault by the name of its method."""
         return RemoteFault(self._control, self._control.ask("POST", "/faults", {"kind": kind, **options}))
 
     def error(
         self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
     ) -> RemoteFault:
-        """Answer with an error, without any effect."""
+        """Answer with an error; the request has no effect."""
         return self.apply("error", api=api, error=error_of(error).name, **_plain(conditions))
 
     def delay(
@@ -147,16 +163,20 @@ class RemoteFaults:
         return self.apply("black_hole", api=api, **_plain(conditions))
 
     def corrupt(self, **conditions: Unpack[Targets]) -> RemoteFault:
-        """Flip a bit in a fetched batch; what is stored stays sound."""
+        """Flip a bit in a fetched batch; the stored data stays intact."""
         return self.apply("corrupt", **_plain(conditions))
 
     def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
-        """Nothing can be written any more."""
+        """All writes fail."""
         return self.apply("disk_full", **_plain({"topic": topic, "times": times, "after": after}))
 
     def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
         """The disk fails to flush."""
         return self.apply("fsync_fails", **_plain({"topic": topic, "times": times, "after": after}))
+
+    def fail_folder(self, folder: str | None = None) -> RemoteFault:
+        """A data folder fails (the last one if none is named): it is offline until the broker starts again."""
+        return self.apply("fail_folder", **_plain({"folder": folder}))
 
     def rebalance(self, group: str) -> RemoteFault:
         """Make a group rebalance: every member has to join again."""
@@ -167,7 +187,7 @@ class RemoteFaults:
         return self.apply("evict", group=str(group), member=member)
 
     def fence_producer(self, transactional_id: str) -> RemoteFault:
-        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        """Fence the current producer, as a second one with this transactional id would."""
         return self.apply("fence_producer", transactional_id=transactional_id)
 
     def move_coordinator(
@@ -178,7 +198,7 @@ class RemoteFaults:
         return self.apply("move_coordinator", **_plain(which))
 
     def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> RemoteFault:
-        """A new leader epoch; the next `times` produce or fetch requests are sent away."""
+        """A new leader epoch; the next `times` produce or fetch requests get NOT_LEADER_OR_FOLLOWER."""
         return self.apply("bump_leader_epoch", topic=str(topic), partition=partition, times=times)
 
     def clear(self) -> None:
@@ -201,7 +221,7 @@ class RemoteClock:
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
     ) -> None:
-        """Move on; whatever falls due on the way happens before this returns."""
+        """Advance the clock. Everything that falls due happens before this returns."""
         duration = duration_ms(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
         self._control.ask("POST", "/clock/advance", {"ms": duration})
 
@@ -233,11 +253,18 @@ class RemoteTopic(BlockingTopic):
             {} if partition is None else {"partition": partition}
         )
         found = self._control.ask("GET", f"{self._path}/records?{urlencode(query)}")
-        return [Record.from_dict(self.name, each) for each in found]
+        decoder = TopicDecoder(lambda name: RemoteTopic(self._control, name).records())
+        return [Record.from_dict(self.name, each, decoder) for each in found]
 
     def end_offsets(self) -> dict[int, int]:
         found = self._control.ask("GET", self._path)["end_offsets"]
         return {int(index): offset for index, offset in found.items()}
+
+    def compact_now(self) -> None:
+        self._control.ask("POST", f"{self._path}/compact_now")
+
+    def delete_old_now(self) -> int:
+        return int(self._control.ask("POST", f"{self._path}/delete_old_now")["segments"])
 
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return poll_for(self, condition, count, timeout)
@@ -294,7 +321,7 @@ class RemoteGroup(GroupWaits):
         return {(each["topic"], each["partition"]): each["committed"] for each in self._look()["offsets"]}
 
     def lag(self, of: object = None) -> int:
-        """How many records are still to be read; as for a group in this process."""
+        """How many records the group has not read yet; as for a group in this process."""
         query = "" if of is None else f"?{urlencode({'of': str(of)})}"
         return int(self._control.ask("GET", f"{self._path}/lag{query}")["lag"])
 
@@ -304,7 +331,7 @@ class RemoteGroup(GroupWaits):
         return {(each["topic"], each["partition"]): each["lag"] for each in found if each["lag"] is not None}
 
     def delete(self) -> None:
-        """Forget it, its offsets and, if it has any, its members (which join again)."""
+        """Delete the group, its offsets and its members (which join again)."""
         self._control.ask("DELETE", self._path)
 
 
@@ -323,11 +350,49 @@ class RemoteRequest:
     fault: str | None
 
 
-class RemoteBroker:
-    """A broker that is steered over HTTP."""
+class RemoteSnapshot:
+    """A snapshot that a broker in another process keeps."""
 
-    def __init__(self, bootstrap: str, control_url: str) -> None:
+    def __init__(self, control: Control, number: int) -> None:
+        self._control = control
+        self.number = number
+
+    def close(self) -> None:
+        """Release what it holds. Safe to call twice."""
+        with suppress(NotFoundError):
+            self._control.ask("DELETE", f"/snapshots/{self.number}")
+
+
+class RemoteRecording:
+    """A recording that a broker in another process writes."""
+
+    def __init__(self, control: Control, number: int, path: str) -> None:
+        self._control = control
+        self._number = number
+        self.path = path
+
+    def stop(self) -> None:
+        """End the recording. Safe to call twice."""
+        with suppress(NotFoundError):
+            self._control.ask("DELETE", f"/recordings/{self._number}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class RemoteBroker(RequestWaits[RemoteRequest]):
+    """A broker that is controlled over HTTP."""
+
+    def __init__(
+        self, bootstrap: str, control_url: str, registry_url: str | None = None, login: Login | None = None
+    ) -> None:
+        """`login` is what clients need to log in; the endpoint does not reveal passwords."""
+        self.login = Login() if login is None else login
         self._bootstrap = bootstrap
+        self._registry_url = registry_url
         self.control = Control(control_url)
         self.faults = RemoteFaults(self.control)
         self.clock = RemoteClock(self.control)
@@ -339,8 +404,20 @@ class RemoteBroker:
 
     @property
     def control_url(self) -> str:
-        """Where tests in other languages steer this broker."""
+        """The URL at which tests in other languages control this broker."""
         return self.control.url
+
+    @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`."""
+        if self._registry_url is None:
+            raise RuntimeError("the schema registry is off: make the broker with registry=0 (a free port) or a port")
+        return self._registry_url
+
+    @property
+    def registry(self) -> RegistryHandle:
+        """The schema registry; needs `registry=0` or a port."""
+        return registry_handle.RegistryHandle(remote_registry.RemoteRegistry(self.control, self.registry_url))
 
     def topic(self, name: str) -> RemoteTopic:
         """A topic by its name, which need not exist yet."""
@@ -350,12 +427,23 @@ class RemoteBroker:
         """A group by its id, which need not exist yet."""
         return RemoteGroup(self.control, group_id)
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this broker and is quick in tests."""
-        return client_config(self.bootstrap, client, role)
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """The bootstrap address of a listener, by its name."""
+        if listener is None:
+            return self.bootstrap
+        listeners: dict[str, str] = self.control.ask("GET", "/")["listeners"]
+        if listener not in listeners:
+            raise ValueError(f"there is no listener {listener!r}; there are {', '.join(listeners)}")
+        return listeners[listener]
+
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings: the address, the login (of the first user, or of `user`), and short delays."""
+        return client_config(self.bootstrap, client, role, login=self.login, user=user, mechanism=mechanism)
 
     def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
+        """The names of all topics except the internal ones."""
         return list(self.control.ask("GET", "/topics"))
 
     def groups(self) -> list[str]:
@@ -365,7 +453,7 @@ class RemoteBroker:
     def requests(
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> list[RemoteRequest]:
-        """The requests that came in, oldest first; the last 2,000 are kept."""
+        """The requests that arrived, oldest first; the last 2,000 are kept."""
         which = {"api": api, "client_id": client_id, "topic": topic, "group": group}
         query = urlencode({key: value for key, value in which.items() if value is not None})
         return [
@@ -376,13 +464,37 @@ class RemoteBroker:
         """What is in it, as text for people."""
         return str(self.control.ask("GET", f"/report?{urlencode({'prefix': prefix})}")["text"])
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """No topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
-        which = {"topics": topics, "groups": groups}
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        which = {"topics": topics, "groups": groups, "subjects": subjects}
         self.control.ask("POST", "/reset", {key: list(names) for key, names in which.items() if names is not None})
 
+    def snapshot(self) -> RemoteSnapshot:
+        """The state now, for `restore`: topics, records, groups, transactions, users, settings."""
+        return RemoteSnapshot(self.control, self.control.ask("POST", "/snapshots")["snapshot"])
+
+    def restore(self, state: RemoteSnapshot) -> None:
+        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        self.control.ask("POST", f"/snapshots/{state.number}/restore")
+
+    def branch(self, data: str | PathLike[str] | None = None) -> RemoteBranch:
+        """A second broker in the same process that starts with this one's state; see `ServedBroker.branch`."""
+        made = self.control.ask("POST", "/branches", {} if data is None else {"data": str(Path(data).absolute())})
+        return RemoteBranch(made, self.control, self.login)
+
+    def record(self, path: str | PathLike[str]) -> RemoteRecording:
+        """Write every request and its answer to a file, until `stop()` or the end of the `with` block."""
+        made = self.control.ask("POST", "/recordings", {"path": str(Path(path).absolute())})
+        return RemoteRecording(self.control, made["recording"], made["path"])
+
     def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
-        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        """Run a scenario (a path, or its steps) and return the results of its steps; see docs/faults.md."""
         body = Path(scenario).read_bytes() if isinstance(scenario, (str, PathLike)) else scenario
         return list(self.control.ask("POST", "/scenario", body))
 
@@ -396,3 +508,23 @@ class RemoteBroker:
     def up(self) -> None:
         """Start again after down() or kill()."""
         self.control.ask("POST", "/broker/up")
+
+
+class RemoteBranch(RemoteBroker):
+    """A branch of a broker in another process: `with broker.branch() as other: …`."""
+
+    def __init__(self, made: Mapping[str, Any], origin: Control, login: Login) -> None:
+        super().__init__(made["bootstrap"], made["control"], login=login)
+        self._origin = origin
+        self._number = made["branch"]
+
+    def stop(self) -> None:
+        """Stop it permanently. Safe to call twice."""
+        with suppress(NotFoundError):
+            self._origin.ask("DELETE", f"/branches/{self._number}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,7 +1,6 @@
-"""A Kafka cluster that is already there, behind the same handles as an Ottla in this process.
+"""An existing Kafka cluster, behind the same handles as an Ottla in this process.
 
-What only a broker of our own can do (faults, its clock, its requests) raises `NeedsOttla`; the pytest plugin skips such
-tests.
+Features of Ottla (faults, the clock, seen requests) raise `NeedsOttla`; the pytest plugin skips such tests.
 """
 
 from __future__ import annotations
@@ -10,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from ottla.client import Client, admin, offsets
@@ -17,6 +18,7 @@ from ottla.client.connection import UnknownTopic
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.producer import Producer, partition_for
 from ottla.embedded.client_config import ClientName, Role, Settings, client_config
+from ottla.embedded.decoding import TopicDecoder
 from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.records import Given, Record, parts
@@ -24,28 +26,40 @@ from ottla.embedded.topic_handle import BlockingTopic, Condition, checked, setti
 from ottla.embedded.unknown_names import NotFoundError, no_commits, unknown_topic
 from ottla.enums import IsolationLevel
 from ottla.errors import KafkaError
+from ottla.lazy_imports import lazy
 from ottla.records.batch import Record as StoredRecord
 from ottla.records.batch import build_batch
 from ottla.testing.over_http import poll_for
 
 if TYPE_CHECKING:
+    from ottla.embedded import registry_handle
+    from ottla.embedded.registry_handle import RegistryHandle
+    from ottla.testing import external_registry
     from ottla.testing.protocols import ClockHandle, FaultsHandle, SeenRequest
+else:
+    external_registry = lazy("ottla.testing.external_registry")
+    registry_handle = lazy("ottla.embedded.registry_handle")
 
 T = TypeVar("T")
 
 
 class NeedsOttla(RuntimeError):
-    """This test uses what only Ottla has, and runs on another broker."""
+    """This test needs a feature of Ottla but runs on another broker."""
 
 
 class ExternalBroker:
     """A cluster by its bootstrap address."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, registry_url: str | None = None) -> None:
         self.bootstrap = bootstrap
+        self._registry_url = registry_url
+
+    @property
+    def has_registry(self) -> bool:
+        return self._registry_url is not None
 
     def ask(self, work: Callable[[Client], Awaitable[T]]) -> T:
-        """Run something with a client, in a thread: the caller may be on an event loop of its own."""
+        """Run something with a client, in a thread: the caller may be on its own event loop."""
 
         async def run() -> T:
             async with Client(self.bootstrap) as client:
@@ -62,12 +76,20 @@ class ExternalBroker:
         """A group by its id, which need not exist yet."""
         return ExternalGroup(self, group_id)
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this cluster and is quick in tests."""
-        return client_config(self.bootstrap, client, role)
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """An existing cluster has only one address here."""
+        if listener is not None:
+            self._needs_ottla("the address of a listener by its name")
+        return self.bootstrap
+
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings: the cluster's address, and short delays for tests."""
+        return client_config(self.bootstrap, client, role, user=user, mechanism=mechanism)
 
     def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
+        """The names of all topics except the internal ones."""
         return self.ask(_topic_names)
 
     def groups(self) -> list[str]:
@@ -77,8 +99,24 @@ class ExternalBroker:
     def __repr__(self) -> str:
         return f"<Kafka at {self.bootstrap}>"
 
-    def delete(self, topics: Iterable[str], groups: Iterable[str]) -> None:
-        """Clean up; what is in use or gone already stays as it is."""
+    @property
+    def registry_url(self) -> str:
+        """The schema registry of that cluster."""
+        if self._registry_url is None:
+            raise NeedsOttla("no schema registry is named for this cluster: run with --ottla-registry URL")
+        return self._registry_url
+
+    @property
+    def registry(self) -> RegistryHandle:
+        """The schema registry of that cluster, of any vendor."""
+        return registry_handle.RegistryHandle(external_registry.ExternalRegistry(self.registry_url))
+
+    def delete(self, topics: Iterable[str], groups: Iterable[str], subjects: Iterable[str] = ()) -> None:
+        """Clean up; names that are in use or already gone are ignored."""
+        for subject in subjects:
+            for permanent in (False, True):
+                with suppress(external_registry.RegistryError):
+                    self.registry.delete(subject, permanent=permanent)
         names, ids = list(topics), list(groups)
         if names:
             self.ask(lambda client: admin.delete_topics(client, names))
@@ -101,15 +139,63 @@ class ExternalBroker:
         """Only Ottla keeps them."""
         self._needs_ottla("a look at requests")
 
+    def wait_for_request(
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        count: int = 1,
+        timeout: float = 5.0,
+    ) -> SeenRequest:
+        """Only Ottla keeps them."""
+        self._needs_ottla("a look at requests")
+
+    async def wait_for_request_async(
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        count: int = 1,
+        timeout: float = 5.0,
+    ) -> SeenRequest:
+        """Only Ottla keeps them."""
+        self._needs_ottla("a look at requests")
+
+    def snapshot(self) -> NoReturn:
+        """Only Ottla has them."""
+        self._needs_ottla("a snapshot")
+
+    def restore(self, state: object) -> NoReturn:
+        """Only Ottla has them."""
+        self._needs_ottla("a snapshot")
+
+    def branch(self, data: object = None) -> NoReturn:
+        """Only Ottla has them."""
+        self._needs_ottla("a branch")
+
+    def record(self, path: object) -> NoReturn:
+        """Only Ottla records requests."""
+        self._needs_ottla("a recording of requests")
+
     def run_scenario(self, scenario: object) -> list[dict[str, Any]]:
         """Only Ottla runs them."""
         self._needs_ottla("scenarios")
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """Delete these topics and groups; others may use the rest, so they have to be named."""
-        if topics is None and groups is None:
-            self._needs_ottla("a reset of everything (name topics= or groups= here)")
-        self.delete(topics or (), groups or ())
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Delete these topics, groups and subjects; they must be named, because others may use the rest."""
+        if topics is None and groups is None and subjects is None:
+            self._needs_ottla("a reset of everything (name topics=, groups= or subjects= here)")
+        self.delete(topics or (), groups or (), subjects or ())
 
     def _needs_ottla(self, what: str) -> NoReturn:
         raise NeedsOttla(f"{what}: only Ottla has that, and this run is on {self.bootstrap}")
@@ -143,6 +229,8 @@ class ExternalTopic(BlockingTopic):
     def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         found = self._broker.ask(lambda client: self._read(client, partition, isolation))
+        decoder = TopicDecoder(lambda name: ExternalTopic(self._broker, name).records())
+        found = [replace(record, decoder=decoder) for record in found]
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
     async def _read(self, client: Client, partition: int | None, isolation: int) -> list[Record]:
@@ -201,6 +289,14 @@ class ExternalTopic(BlockingTopic):
 
         return self._broker.ask(append)
 
+    def compact_now(self) -> None:
+        """Only Ottla compacts on demand."""
+        self._broker._needs_ottla("compaction on demand")
+
+    def delete_old_now(self) -> int:
+        """Only Ottla checks the retention on demand."""
+        self._broker._needs_ottla("a check of the retention on demand")
+
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return poll_for(self, condition, count, timeout)
 
@@ -240,7 +336,7 @@ class ExternalGroup(GroupWaits):
         return {tp: each.offset for tp, each in sorted(found.items())}
 
     def lag(self, of: object = None) -> int:
-        """How many records are still to be read; as for a group in this process."""
+        """How many records the group has not read yet; as for a group in this process."""
         lags = self.lags() if of is None else self._broker.ask(lambda client: self._unread(client, str(of)))
         if not lags:
             raise no_commits(self.group_id, self._broker.groups())
@@ -257,7 +353,7 @@ class ExternalGroup(GroupWaits):
         return self._broker.ask(look)
 
     def delete(self) -> None:
-        """Forget it and its offsets; a group with members stays, as Kafka has it."""
+        """Delete the group and its offsets. A group with members stays, as in Kafka."""
         self._broker.delete([], [self.group_id])
 
     async def _unread(self, client: Client, topic: str) -> dict[TopicPartition, int]:
@@ -271,7 +367,7 @@ class ExternalGroup(GroupWaits):
 
 
 async def _partitions(client: Client, topic: str) -> list[int]:
-    """The partitions of a topic that has to be there."""
+    """The partitions of a topic that must exist."""
     try:
         return sorted((await client.topic(topic)).partitions)
     except UnknownTopic:

@@ -1,11 +1,13 @@
-"""What tests may rely on, wherever their broker runs: on their loop, in a thread or a child, behind HTTP, or a Kafka.
+"""What tests can use on every kind of broker: in this process, in a child process, behind HTTP, or Apache Kafka.
 
-What one of them cannot do raises an error that says why: a plain Kafka has no faults, and its clock cannot be moved.
+If a broker cannot do something, it raises an error that says why: Apache Kafka has no faults, and its clock
+cannot be moved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 if TYPE_CHECKING:
@@ -36,9 +38,9 @@ class GroupHandle(Protocol):
         ...
 
     def lag(self, of: object = None) -> int:
-        """How many records of the partitions with a committed offset are still to be read; NotFoundError without any.
+        """How many records the group has not read, in partitions with a committed offset; NotFoundError without any.
 
-        With `of`, a topic, every record of the topic counts that the group has not read.
+        With `of`, a topic, every unread record of the topic counts.
         """
         ...
 
@@ -47,11 +49,11 @@ class GroupHandle(Protocol):
         ...
 
     def delete(self) -> None:
-        """Forget it and its offsets."""
+        """Delete the group and its offsets."""
         ...
 
     def wait_until_stable(self, members: int | None = None, *, timeout: float = ...) -> None:
-        """Block until the group has these many members (or any) and all have their partitions."""
+        """Block until the group has this many members (or any) and all have their partitions."""
         ...
 
     async def wait_until_stable_async(self, members: int | None = None, *, timeout: float = ...) -> None:
@@ -71,13 +73,13 @@ class FaultsHandle(Protocol):
     """Faults on demand; docs/faults.md lists them."""
 
     def apply(self, kind: str, **options: object) -> FaultHandle:
-        """A fault by the name of its method."""
+        """Add a fault by the name of its method."""
         ...
 
     def error(
         self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
     ) -> FaultHandle:
-        """Answer with an error, without any effect."""
+        """Answer with an error; the request has no effect."""
         ...
 
     def delay(
@@ -101,11 +103,15 @@ class FaultsHandle(Protocol):
         ...
 
     def corrupt(self, **conditions: Unpack[Targets]) -> FaultHandle:
-        """Flip a bit in a fetched batch; what is stored stays sound."""
+        """Flip a bit in a fetched batch; the stored data stays intact."""
         ...
 
     def disk_full(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
-        """Nothing can be written any more."""
+        """All writes fail."""
+        ...
+
+    def fail_folder(self, folder: str | None = None) -> FaultHandle:
+        """A data folder fails (the last one if none is named)."""
         ...
 
     def fsync_fails(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
@@ -121,7 +127,7 @@ class FaultsHandle(Protocol):
         ...
 
     def fence_producer(self, transactional_id: str) -> FaultHandle:
-        """Do what another producer with this transactional id would: the one that has it now is fenced."""
+        """Fence the current producer, as a second one with this transactional id would."""
         ...
 
     def move_coordinator(
@@ -131,7 +137,7 @@ class FaultsHandle(Protocol):
         ...
 
     def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> FaultHandle:
-        """A new leader epoch; the next `times` produce or fetch requests are sent away."""
+        """A new leader epoch; the next `times` produce or fetch requests get NOT_LEADER_OR_FOLLOWER."""
         ...
 
     def clear(self) -> None:
@@ -145,7 +151,7 @@ class ClockHandle(Protocol):
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0
     ) -> None:
-        """Move on; whatever falls due on the way happens before this returns."""
+        """Advance the clock. Everything that falls due happens before this returns."""
         ...
 
 
@@ -170,6 +176,24 @@ class SeenRequest(Protocol):
     def errors(self) -> list[str]: ...
     @property
     def fault(self) -> str | None: ...
+
+
+class StateHandle(Protocol):
+    """A snapshot of a broker."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+
+class RecordingHandle(Protocol):
+    """A file that requests are written to."""
+
+    path: str
+
+    def stop(self) -> None:
+        """End the recording."""
+        ...
 
 
 class BrokerHandle(Protocol):
@@ -198,12 +222,18 @@ class BrokerHandle(Protocol):
         """A group by its id, which need not exist yet."""
         ...
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this broker and is quick in tests."""
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """The bootstrap address of a listener, by its name."""
+        ...
+
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings: the address, the login (of the first user, or of `user`), and short delays."""
         ...
 
     def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
+        """The names of all topics except the internal ones."""
         ...
 
     def groups(self) -> list[str]:
@@ -216,6 +246,51 @@ class BrokerHandle(Protocol):
         """The requests that came in, oldest first."""
         ...
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """No topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
+    @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`."""
+        ...
+
+    def wait_for_request(
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        count: int = 1,
+        timeout: float = ...,
+    ) -> SeenRequest:
+        """Block until `count` such requests have arrived since the start or the last reset, and return the last one."""
+        ...
+
+    async def wait_for_request_async(
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        count: int = 1,
+        timeout: float = ...,
+    ) -> SeenRequest:
+        """The same on an asyncio loop."""
+        ...
+
+    def snapshot(self) -> StateHandle:
+        """The state now, for `restore`: topics, records, groups, transactions, users, settings."""
+        ...
+
+    def record(self, path: str | PathLike[str]) -> RecordingHandle:
+        """Write every request and its answer to a file from now on."""
+        ...
+
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
         ...

@@ -1,4 +1,4 @@
-"""A broker in a child process: its own Python, its own memory, and a real death when it is killed."""
+"""A broker in a child process: its own Python, its own memory, and a real kill."""
 
 from __future__ import annotations
 
@@ -7,29 +7,32 @@ import subprocess
 import sys
 from os import fspath
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from ottla.embedded.broker import BrokerStopped
-from ottla.embedded.options import PlainOptions
+from ottla.embedded.login import Login
+from ottla.embedded.stopped import BrokerStopped
 from ottla.testing.over_http import RemoteBroker
+
+if TYPE_CHECKING:
+    from ottla.embedded.options import PlainOptions
 
 _END_S = 10.0
 
 
 class SpawnedBroker(RemoteBroker):
-    """`with ottla.spawn(data=…) as broker: …`. It ends with this process, whatever happens to that."""
+    """`with ottla.spawn(data=…) as broker: …`. It ends with this process, even if this process is killed."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         super().__init__("", "http://127.0.0.1:0")
-        for name in ("config", "disk", "chance", "registry"):
+        for name in ("config", "disk", "chance", "apis"):
             if options.get(name) is not None:
-                raise ValueError(f"{name}= cannot be handed to another process; use settings=, data= or serve()")
+                raise ValueError(f"{name}= cannot be passed to another process; use settings=, data= or serve()")
         if options.get("data") is not None:
             options["data"] = fspath(options["data"])
         try:
             json.dumps(options)
         except TypeError as error:
-            raise ValueError(f"spawn takes plain values only: {error}") from None
+            raise ValueError(f"spawn accepts plain values only: {error}") from None
         self._options = {"control": 0, **options}
         self._child: subprocess.Popen[str] | None = None
 
@@ -40,7 +43,7 @@ class SpawnedBroker(RemoteBroker):
 
     @property
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is running."""
         return self._child is not None and self._child.poll() is None
 
     @property
@@ -65,9 +68,13 @@ class SpawnedBroker(RemoteBroker):
             self._close()
             raise RuntimeError(f"the broker's process ended with code {child.returncode}; its stderr says why")
         ready = json.loads(line)
+        self.login = Login(ready["protocol"], ready["ca_file"], self._options.get("users") or {})
         self._bootstrap, self.control.url = ready["bootstrap"], ready["control"]
         self._options["port"] = int(self._bootstrap.rpartition(":")[2])
         self._options["control"] = int(self.control.url.rpartition(":")[2])
+        if ready["registry"] is not None:
+            self._registry_url = ready["registry"]
+            self._options["registry"] = int(ready["registry"].rpartition(":")[2])
 
     def stop(self) -> None:
         """End the process cleanly. Safe to call twice."""
@@ -77,7 +84,7 @@ class SpawnedBroker(RemoteBroker):
             self._close()
 
     def restart(self) -> None:
-        """Another process on the same port; what was in memory only is gone."""
+        """Start another process on the same port; data that was only in memory is lost."""
         self.stop()
         self.start()
 

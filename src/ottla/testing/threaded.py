@@ -1,4 +1,4 @@
-"""A broker in a thread of its own, for tests without an event loop, or with one that shall not be shared."""
+"""A broker in its own thread, for tests without an event loop, or with one that should not be shared."""
 
 from __future__ import annotations
 
@@ -6,34 +6,40 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import Future
+from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ottla.config import Config
-from ottla.embedded.broker import Broker, BrokerStopped, Embedded
+from ottla.embedded.broker import Broker, Embedded
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group
 from ottla.embedded.options import InProcessOptions
+from ottla.embedded.request_waits import RequestWaits
+from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import SyncTopic
 from ottla.lazy_imports import lazy
 from ottla.server.request_log import Request
 
 if TYPE_CHECKING:
-    from ottla.embedded import client_config
+    from ottla.embedded import registry_handle
     from ottla.embedded import scenario as scenario_module
     from ottla.embedded.client_config import ClientName, Role, Settings
+    from ottla.embedded.recording import Recording
+    from ottla.embedded.registry_handle import RegistryHandle
     from ottla.embedded.scenario import Scenario
+    from ottla.embedded.snapshots import Snapshot
 else:
-    client_config = lazy("ottla.embedded.client_config")
+    registry_handle = lazy("ottla.embedded.registry_handle")
     scenario_module = lazy("ottla.embedded.scenario")
 
 T = TypeVar("T")
 _LIFE_TIMEOUT_S = 30.0
 
 
-class ServedBroker:
-    """A `Broker` behind a thread; its methods block for the moment that they need."""
+class ServedBroker(RequestWaits[Request]):
+    """A `Broker` in its own thread; its methods block until they are done."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -76,11 +82,12 @@ class ServedBroker:
         self._live(self._broker.up())
 
     def kill(self) -> None:
-        """End like a killed process: nothing is flushed or said. up() recovers what was written."""
+        """End like a killed process: nothing is flushed, and clients get no answer. up() recovers what was written."""
         self._live(self._broker.kill())
 
     def __enter__(self) -> Self:
-        self.start()
+        if not self.is_running:  # a branch runs already
+            self.start()
         return self
 
     def __exit__(
@@ -92,7 +99,7 @@ class ServedBroker:
         started: Future[asyncio.AbstractEventLoop] = Future()
 
         def run() -> None:
-            with asyncio.Runner() as runner:
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 loop = runner.get_loop()
                 started.set_result(loop)
                 asyncio.set_event_loop(loop)
@@ -133,13 +140,23 @@ class ServedBroker:
 
     @property
     def control_url(self) -> str:
-        """Where tests in other languages steer this broker."""
+        """The URL at which tests in other languages control this broker."""
         return self._broker.control_url
 
     @property
     def console_url(self) -> str:
         """The address of the web console; needs `console=0` or a port."""
         return self._broker.console_url
+
+    @property
+    def registry_url(self) -> str:
+        """What to give a client as `schema.registry.url`; needs `registry=0` or a port."""
+        return self._broker.registry_url
+
+    @property
+    def registry(self) -> RegistryHandle:
+        """The schema registry; needs `registry=0` or a port."""
+        return registry_handle.RegistryHandle(self._broker.registry_access)
 
     @property
     def clock(self) -> VirtualClock:
@@ -151,6 +168,10 @@ class ServedBroker:
         """Faults on demand; see docs/faults.md."""
         return self._broker.faults
 
+    def start_registry(self) -> None:
+        """Serve a schema registry from now on, if the broker does not have one already."""
+        self._live(self._broker.start_registry())
+
     def topic(self, name: str) -> SyncTopic:
         """A topic by its name, which need not exist yet."""
         return SyncTopic(self._broker, name)
@@ -159,12 +180,18 @@ class ServedBroker:
         """A group by its id, which need not exist yet."""
         return self._broker.group(group_id)
 
-    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Settings with which a client finds this broker and is quick in tests."""
-        return client_config.client_config(self.bootstrap, client, role)
+    def bootstrap_for(self, listener: str | None = None) -> str:
+        """The bootstrap address of a listener, by its name."""
+        return self._broker.bootstrap_for(listener)
+
+    def client_config(
+        self, client: ClientName, role: Role = "common", *, user: str | None = None, mechanism: str = "PLAIN"
+    ) -> Settings:
+        """Client settings: the address, the login (of the first user, or of `user`), and short delays."""
+        return self._broker.client_config(client, role, user=user, mechanism=mechanism)
 
     def topics(self) -> list[str]:
-        """The names of all topics but the internal ones."""
+        """The names of all topics except the internal ones."""
         return self._broker.topics()
 
     def groups(self) -> list[str]:
@@ -174,21 +201,49 @@ class ServedBroker:
     def requests(
         self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
     ) -> list[Request]:
-        """The requests that came in, oldest first; the last 2,000 are kept."""
+        """The requests that arrived, oldest first; the last 2,000 are kept."""
         return self._broker.requests(api, client_id, topic, group)
 
-    def reset(self, *, topics: Iterable[str] | None = None, groups: Iterable[str] | None = None) -> None:
-        """Make it empty again: no topics, no groups, no faults, no requests seen. `topics` and `groups` narrow it."""
-        self._broker.reset(topics=topics, groups=groups)
+    def reset(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        groups: Iterable[str] | None = None,
+        subjects: Iterable[str] | None = None,
+    ) -> None:
+        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        self._broker.reset(topics=topics, groups=groups, subjects=subjects)
+
+    def snapshot(self) -> Snapshot:
+        """The state now, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
+        return self._broker.snapshot()
+
+    def restore(self, state: Snapshot) -> None:
+        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        self._live(self._broker.restore(state))
+
+    def branch(self, data: str | PathLike[str] | None = None) -> ServedBroker:
+        """A second, running broker that starts with this one's state: `with broker.branch() as other: …`.
+
+        It has the same options, but its own port and thread. With a data folder, it gets its own folder next to the
+        first, which is removed when it stops; `data` names one that is kept.
+        """
+        branch = ServedBroker(self._broker.branch(data))
+        branch.start()
+        return branch
+
+    def record(self, path: str | PathLike[str]) -> Recording:
+        """Write every request and its answer to a file, until `stop()` or the end of the `with` block."""
+        return self._broker.record(path)
 
     def __repr__(self) -> str:
         return repr(self._broker).replace("<Broker", "<ServedBroker", 1)
 
     def run_scenario(self, scenario: Scenario) -> list[dict[str, Any]]:
-        """Run a scenario (a path, or its steps) and return what its steps did; see docs/faults.md."""
+        """Run a scenario (a path, or its steps) and return the results of its steps; see docs/faults.md."""
         return self._live(scenario_module.run_scenario(self._broker, scenario))
 
 
 def serve(config: Config | None = None, **options: Unpack[InProcessOptions]) -> ServedBroker:
-    """A broker in a thread of its own: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
+    """A broker in its own thread: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
     return ServedBroker(Broker(config, **options))

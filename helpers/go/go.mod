@@ -1,0 +1,3 @@
+module github.com/ottla/ottla/helpers/go
+
+go 1.22

@@ -1,0 +1,3 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({ test: { include: ["vitest.test.mts"], hookTimeout: 30_000 } });
