@@ -1,20 +1,26 @@
-# A broker in a container, in the place of apache/kafka, confluentinc/cp-kafka or bitnami/kafka:
+# A broker in a container that can replace apache/kafka, confluentinc/cp-kafka or bitnami/kafka:
 #   docker build -t ottla .
 #   docker run -p 9092:9092 -v ottla-data:/var/lib/kafka/data ottla
 # Clients that do not run on this host need its name:
 #   docker run -p 9092:9092 -e KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://kafka.example.com:9092 ottla
 # Any key of the broker can be set like this; docs/image.md says more.
 
-FROM python:3.13-slim AS build
+# A release names these by their digests (scripts/image-bases), so that nobody can change them under a tag.
+ARG BUILD_BASE=python:3.13
+ARG BASE=python:3.13-slim
+
+# This stage has what image-root needs besides Python (strip); nothing else of it gets into the image.
+FROM ${BUILD_BASE} AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 COPY configs ./configs
 COPY image ./image
-COPY scripts/image-root ./scripts/image-root
+COPY scripts/image-root scripts/install-locked ./scripts/
+COPY scripts/locks ./scripts/locks
 RUN scripts/image-root /image
 
-FROM python:3.13-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="ottla" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.source="https://github.com/ottla/ottla"

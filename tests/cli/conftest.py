@@ -1,6 +1,5 @@
 """Commands as users run them: in this process where that is enough, else as a child; and a real Kafka beside Ottla."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -13,10 +12,8 @@ from typing import Any
 import pytest
 
 from ottla.cli.main import main
-from ottla.client import Client
-from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 from support.kafka import Kafka
-from support.streams import joining
+from support.streams import beat
 from support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,14 +117,4 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 @pytest.fixture
 def streams_beat() -> Callable[..., Any]:
     """`streams_beat(broker, "app", "t", 0)`: a heartbeat of the only member of a streams group that reads one topic."""
-
-    def beat(broker: Any, group: str, topic: str, epoch: int) -> Any:
-        request = joining(group, topic) if epoch == 0 else Beat(group_id=group, member_id="m", member_epoch=epoch)
-
-        async def main() -> Any:
-            async with Client(broker.bootstrap) as client:
-                return await client.retrying(lambda: client.ask_coordinator(group, request))
-
-        return asyncio.run(main())
-
-    return beat
+    return lambda broker, group, topic, epoch: beat(broker.bootstrap, group, topic, epoch)

@@ -1,4 +1,4 @@
-"""Files for --client-config that do not fit the broker, and what users are told."""
+"""Files for --client-config that do not fit the broker, and the messages for users."""
 
 from pathlib import Path
 from typing import Any

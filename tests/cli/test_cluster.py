@@ -1,4 +1,4 @@
-"""`ottla cluster`, and `ottla serve --brokers`, as somebody at a terminal has them."""
+"""`ottla cluster`, and `ottla serve --brokers`, as a user at a terminal runs them."""
 
 import asyncio
 import json
@@ -30,6 +30,8 @@ def test_the_command_line_kills_pauses_and_partitions_brokers(capsys: pytest.Cap
 
         code, said = run("status")
         assert code == 0 and "orders-0: leader 1, replicas [1, 2, 3]" in said
+        said = run("status", "--offsets", "--control", cluster.control_url)[1]
+        assert re.search(r"BROKER  LEO  HW  ROLE\n +1 +0 +0  leader\n +2 +0 +0  in sync", said)
         assert run("move-leader", "orders", "0", "3") == (0, "")
         assert cluster.leader("orders") == 3
         assert run("partition-network", "1", "2,3,controller")[0] == 0
@@ -50,9 +52,24 @@ def test_the_command_line_kills_pauses_and_partitions_brokers(capsys: pytest.Cap
         assert json.loads(run("status", "--json")[1])["brokers"]["2"] == "down"
         assert run("start", "2")[0] == 0
         code, said = run("kill", "9")
-        assert code == 1 and "there are 1 to 3" in said
+        assert code == 1 and "there are 1, 2, 3" in said
     assert main(["cluster", "--control", "http://127.0.0.1:1", "status"]) == 1
     assert "was it started with --control?" in capsys.readouterr().err
+
+
+def test_a_broker_is_drained_and_removed_with_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with ottla.Cluster(3, control=0) as cluster:
+        cluster.create_topic("orders", assignments=[[1, 2], [2, 3], [3, 1]])
+        cluster.wait_in_sync()
+        assert main(["cluster", "--control", cluster.control_url, "drain", "2"]) == 0
+        first, *_, last = capsys.readouterr().out.splitlines()
+        assert first == "draining broker 2: 2 partitions to move"
+        assert last == "draining broker 2: 2 of 2 partitions moved"
+        assert not any(2 in cluster.partition("orders", index).replicas for index in range(3))
+        assert cluster.running() == [1, 2, 3]
+        assert main(["cluster", "--control", cluster.control_url, "remove-broker", "2"]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "broker 2 is removed"
+        assert cluster.running() == [1, 3]
 
 
 def test_several_brokers_are_served(tmp_path: Path) -> None:
@@ -66,6 +83,26 @@ def test_several_brokers_are_served(tmp_path: Path) -> None:
             child.send_signal(signal.SIGTERM)
         assert child.wait(60) == 0
     assert (tmp_path / "data" / "broker-2" / "meta.properties").exists()
+
+
+def test_brokers_that_are_controllers_too(capfd: pytest.CaptureFixture[str]) -> None:
+    serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--ephemeral", "--port", "0", "--combined"]
+    with subprocess.Popen(
+        [*serve, "--brokers", "3", "--controllers", "3", "--control", "0", "--json"], stdout=subprocess.PIPE, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            said = json.loads(child.stdout.readline())
+            assert list(said["controllers"]) == ["c1", "c2", "c3"]
+            with urllib.request.urlopen(said["control"]) as answer:
+                state = json.load(answer)
+            assert [each["node_id"] for each in state["controllers"].values()] == [1, 2, 3]
+        finally:
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+    capfd.readouterr()
+    assert subprocess.run(serve, check=False).returncode == 1
+    assert "combined roles need a number of controllers" in capfd.readouterr().err
 
 
 PROPERTIES = """
@@ -125,7 +162,7 @@ def test_a_properties_file_metrics_and_a_line_of_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        (["--workers", "2"], "leave out --workers"),
+        (["--workers", "2"], "cannot be combined with --workers"),
         (["--set", "listeners=A://:0,A://:0"], "listener"),
         (["--port", "65535"], "begin lower"),
     ],

@@ -122,6 +122,7 @@ def test_members(cli: Any, topic: str, group: str, consumer: Any) -> None:
         range(3), member["member"]
     )
     assert "reader" in cli("groups", "describe", group, "--members").out
+    assert "lag of 1 partition: 6; 2 without a committed offset" in cli("groups", "describe", group).out
     refused = cli("groups", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute", code=1)
     assert "stop its consumers first" in refused.err
     assert "NON_EMPTY_GROUP" in cli("groups", "delete", group, code=1).err
@@ -143,6 +144,9 @@ def test_a_streams_group(
     places = [(place["topic"], place["partition"]) for place in member["partitions"]]
     assert places == [(topic, index) for index in range(len(places))]
     assert [(row["topic"], row["member"]) for row in described["offsets"]] == [(topic, "m")] * len(places)
+    # Nothing is committed, so nobody knows how far behind it is.
+    assert described["lag"] is None
+    assert "lag: unknown, no partition has a committed offset" in cli("groups", "describe", name).out
     assert (
         "stop its consumers first"
         in cli("groups", "reset-offsets", name, "--topic", topic, "--to-latest", "--execute", code=1).err
@@ -150,4 +154,5 @@ def test_a_streams_group(
     streams_beat(broker, name, topic, -1)
     cli("groups", "reset-offsets", name, "--topic", topic, "--to-latest", "--execute")
     assert offsets(cli, name) == dict.fromkeys(range(len(places)), 0)
+    assert "lag of all partitions: 0" in cli("groups", "describe", name).out
     cli("groups", "delete", name)

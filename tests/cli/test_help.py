@@ -1,6 +1,7 @@
 """Help, completion and versions: generated from the commands themselves."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,8 +43,8 @@ def test_help_prints_on_an_ascii_terminal(words: list[str]) -> None:
 
 
 def test_commands_that_print_results_know_json() -> None:
-    # `faults` and `cluster` steer test brokers; only a list and a status are results.
-    silent = {"completion", "faults", "cluster"}
+    # `faults` and `cluster` steer test brokers; only a list and a status are results. `context` keeps settings.
+    silent = {"completion", "context", "faults", "cluster"}
     without = [
         level.path
         for level in LEVELS
@@ -99,6 +100,16 @@ def test_bash_completes(ottla: Any) -> None:
     assert complete(script, "ottla", "completion", "") == [*SHELLS, "-h", "--help"]
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_names_of_the_cluster(ottla: Any, broker: Any, topic: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("OTTLA_BOOTSTRAP", broker.bootstrap)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    script = ottla("completion", "bash").out
+    assert complete(script, "ottla", "consume", topic[:-2]) == [topic]
+    assert complete(script, "ottla", "topics", "describe", topic[:-2]) == [topic]
+    assert complete(script, "ottla", "topics", "create", topic[:-2]) == []
+
+
 def test_versions(cli: Any, broker: Any) -> None:
     found = cli("versions", "--json").json
     apis = {api["name"]: api for api in found["apis"]}
@@ -118,21 +129,38 @@ def test_versions_of_this_build_need_no_broker(ottla: Any) -> None:
     assert "metadata.version" in text
 
 
+def test_metrics_have_a_usual_port() -> None:
+    assert full_parser().parse_args(["serve", "--metrics"]).metrics == ("127.0.0.1", 9094)
+    assert full_parser().parse_args(["serve", "--metrics", "9100", "x.properties"]).metrics == ("127.0.0.1", 9100)
+
+
+def test_help_wraps_sentences_and_keeps_examples(ottla: Any) -> None:
+    lines = ottla("migrate", "--help").out.splitlines()
+    assert max(map(len, lines)) <= 110
+    assert "  ottla migrate --to kafka:9092 --dry-run" in lines
+
+
 def test_wrong_words_are_usage_errors(ottla: Any) -> None:
-    assert "serve     run a broker" in ottla(code=2).err, "nobody knows the commands by heart"
+    assert re.search(r"serve +run a broker", ottla(code=2).err), "nobody knows the commands by heart"
     for words, message in (
         (("topics", "list", "--xyzzy"), "ottla topics list: error: unknown option --xyzzy"),
         (("topics", "create", "t", "--configs=a"), "unknown option --configs=a; did you mean --config?"),
         (("serve", "--prot", "1"), "ottla serve: error: unknown option --prot; did you mean --port?"),
     ):
         done = ottla(*words, code=2)
-        assert done.err.startswith(f"usage: ottla {words[0]}")
-        assert done.err.rstrip().endswith(message), done.err
+        sentence, hint = done.err.splitlines()
+        assert sentence.endswith(message)
+        assert re.fullmatch(r"Try `ottla \w+( \w+)? --help`\.", hint)
     assert "unknown command 'srve'; did you mean serve?" in ottla("srve", code=2).err
     for words, message in (
         (("serve", "--port", "abc"), "abc is not a port (0 to 65535)"),
         (("serve", "--metrics", "localhost:x"), "x is not a port (0 to 65535)"),
         (("serve", "--workers", "0"), "0 is not a number of workers (1 to 32)"),
+        (("topics",), "needs a verb: create, list, describe, alter or delete"),
+        (("topics", "lst"), "unknown verb 'lst'; did you mean list?"),
+        (("topics", "move"), "unknown verb 'move'; there are create, list, describe, alter and delete"),
+        (("topics", "create", "t", "-p", "x"), "argument -p/--partitions: 'x' is not a whole number"),
+        (("topics", "create", "t", "-p"), "argument -p/--partitions: needs a value"),
     ):
         assert message in ottla(*words, code=2).err
     assert "'extra' is unexpected here" in ottla("completion", "bash", "extra", code=2).err
@@ -151,5 +179,7 @@ def test_other_commands_cost_the_server_no_time() -> None:
         "ottla.cli.printable",
         "ottla.cli.serve",
         "ottla.cli.serve_console",
+        "ottla.cli.serve_registry",
+        "ottla.cli.serve_setup",
     ]
     assert done.stdout.splitlines()[-1] == repr(modules)

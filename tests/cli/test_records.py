@@ -124,7 +124,7 @@ def test_places_to_start_and_stop(cli: Any, topic: str, tmp_path: Path) -> None:
     assert "no partition 7" in cli("consume", topic, "-p", 7, code=1).err
 
 
-def test_a_group_goes_on_where_it_was(cli: Any, topic: str, unique: Any) -> None:
+def test_a_group_continues_from_its_offsets(cli: Any, topic: str, unique: Any) -> None:
     group = unique("g")
     cli("produce", topic, "-p", 0, *(part for n in range(5) for part in ("-v", str(n))))
     assert cli("consume", topic, "-g", group, "-n", 2, "-f", "raw").out == "0\n1\n"
@@ -198,7 +198,9 @@ def test_bad_lines(cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text('{"value": "good"}\n{"value": 5}\n{"value": "too", "partition": 9}\n{"value": "last"}\n')
     done = cli("produce", topic, "-f", "json", "-i", path, code=1)
-    assert done.err.splitlines()[-1].endswith('line 2: value must be a string, null or {"base64": "…"}')
+    assert done.err.splitlines()[-1].endswith(
+        'line 2: value must be a string, null or {"base64": "…"}; 1 record before it was written'
+    )
     skipped = cli("produce", topic, "-f", "json", "-i", path, "--skip-bad-lines", "--json")
     assert sum(row["records"] for row in skipped.json) == 2
     assert "line 3 skipped" in skipped.err
@@ -228,4 +230,40 @@ def test_contradicting_options_are_refused(cli: Any, topic: str) -> None:
     assert "either" in cli("produce", topic, "-v", "x", "-i", "y", code=2).err
     assert "--follow" in cli("consume", topic, "--follow", "--until", "3", code=2).err
     assert "cannot read" in cli("produce", topic, "-i", "/no/such/file", code=1).err
-    assert "no time" in cli("produce", topic, "-v", "x", "-t", "soon", code=2).err
+    assert "not a time" in cli("produce", topic, "-v", "x", "-t", "soon", code=2).err
+
+
+def test_filters_choose_the_records(cli: Any, topic: str) -> None:
+    cli("produce", topic, "-k", "42", "-H", "trace=abc", "-v", '{"total": 7}')
+    cli("produce", topic, "-k", "43", "-v", '{"total": 3}')
+    cli("produce", topic, "-k", "44", "-v", "text")
+
+    def keys(*filters: str) -> list[str]:
+        given = [part for text in filters for part in ("--filter", text)]
+        return sorted(line["key"] for line in cli("consume", topic, "--json", *given).lines)
+
+    assert keys("json=total >= 7") == ["42"]
+    assert keys("key=4", "value=total") == ["42", "43"]
+    assert keys("header=trace=ab") == ["42"]
+    assert keys("value=nothing") == []
+    assert cli("consume", topic, "--json", "--filter", "key=4", "-n", 2).raw.count(b"\n") == 2
+    assert "--filter takes key=…" in cli("consume", topic, "--filter", "total>7", code=2).err
+    assert "compares with a number" in cli("consume", topic, "--filter", "json=total > x", code=2).err
+
+
+def test_separators_may_be_escaped(cli: Any, child: Any, topic: str) -> None:
+    child("produce", topic, "-s", r"\x1f", stdin=b"k\x1fv\n")
+    assert cli("consume", topic, "-s", r"\t").out == "k\tv\n"
+    assert cli("consume", topic, "-s", r"\\").out == "k\\v\n"
+    assert "after a backslash use" in cli("consume", topic, "-s", r"\q", code=2).err
+
+
+def test_a_refused_line_says_what_was_written(child: Any, cli: Any, topic: str) -> None:
+    failed = child("produce", topic, "-s", ":", stdin=b"a:1\nb:2\nbad\nc:3\n", code=1)
+    assert "line 3: no key separator ':' in the line; 2 records before it were written" in failed.err
+    assert sorted(line["value"] for line in cli("consume", topic, "--json").lines) == ["1", "2"]
+
+
+def test_long_json_is_indented_for_people(cli: Any, topic: str) -> None:
+    cli("produce", topic, "-v", json.dumps({"name": "x" * 80, "list": [1]}))
+    assert '\n  "list": [\n    1\n  ]\n}' in cli("consume", topic, "-f", "pretty").out

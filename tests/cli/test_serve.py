@@ -164,11 +164,14 @@ def test_several_folders(serve: type[Server], tmp_path: Path) -> None:
     assert (tmp_path / "three" / "__cluster_metadata-0").is_dir()
 
 
-@pytest.mark.parametrize("option", [("--workers", "2"), ("--brokers", "3"), ("--control", "0")])
-def test_several_folders_are_refused_with_several_brokers(tmp_path: Path, option: tuple[str, str]) -> None:
-    line = refused("--port", 0, "--set", "log.dirs=one,two", *option, cwd=tmp_path)
-    assert "log.dirs names several folders: that goes with one broker, without workers and --control" in line
-    assert list(tmp_path.iterdir()) == []
+def test_several_folders_with_workers(serve: type[Server], tmp_path: Path) -> None:
+    settings = ("--set", "log.dirs=one,two", "--set", "metadata.log.dir=three")
+    server = serve("--port", 0, *settings, "--workers", 2)
+    server.wait_until_listening()
+    assert "2 workers, data in one, two" in server.lines[-1]
+    assert server.stop() == 0
+    assert sorted(path.parent.name for path in tmp_path.glob("*/meta.properties")) == ["one", "three", "two"]
+    assert (tmp_path / "three" / "__cluster_metadata-0").is_dir()
 
 
 def test_a_file_instead_of_the_data_folder_is_refused(tmp_path: Path) -> None:
@@ -246,7 +249,7 @@ class TestConsole:
         with urllib.request.urlopen(f"{url}/api/v1/overview", timeout=30) as answer:
             assert json.load(answer)["topics"] == 0
 
-    def test_a_port_in_use_is_no_reason_not_to_serve(self, serve: type[Server]) -> None:
+    def test_a_second_console_uses_another_port(self, serve: type[Server]) -> None:
         urls = {console_of(serve("--port", 0, "--ephemeral", "--json")) for _ in range(2)}
         assert len(urls) == 2
         assert None not in urls
@@ -257,7 +260,7 @@ class TestConsole:
             assert server.process.wait(30) == 1
 
     @pytest.mark.parametrize("options", [("--no-console",), ("--preset", "kafka")])
-    def test_there_is_none_where_none_is_wanted(self, serve: type[Server], options: tuple[str, ...]) -> None:
+    def test_options_without_a_console(self, serve: type[Server], options: tuple[str, ...]) -> None:
         assert console_of(serve("--port", 0, "--ephemeral", "--json", *options)) is None
 
     def test_a_read_only_console_changes_nothing(self, serve: type[Server]) -> None:
@@ -297,4 +300,4 @@ def test_a_broker_ends_with_its_parent(tmp_path: Path) -> None:
 def test_workers_do_not_exit_with_a_parent(tmp_path: Path) -> None:
     command = [*SERVE, "--port", "0", "--workers", "2", "--exit-with-parent"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert done.returncode == 1 and "leave out --workers" in done.stderr
+    assert done.returncode == 1 and "cannot be combined with --workers" in done.stderr

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from ottla import serve
+
 
 def test_create_list_describe_delete(cli: Callable[..., Any], unique: Callable[[str], str], eventually: Any) -> None:
     one, two = unique("a"), unique("b")
@@ -108,8 +110,17 @@ def test_all_is_healthy(cli: Callable[..., Any], topic: str) -> None:
 
 
 def test_no_broker(ottla: Callable[..., Any]) -> None:
-    done = ottla("topics", "list", "-b", "127.0.0.1:1", code=1)
+    done = ottla("topics", "list", "-b", "127.0.0.1:1", "--timeout", "0.2", code=1)
     (line,) = done.err.splitlines()
     assert "cannot connect to 127.0.0.1:1: Connection refused" in line
     assert "--bootstrap" in line
     assert ottla("topics", "list", "-b", "nonsense:port", code=2).err.count("\n") == 1
+
+
+def test_patterns_leave_internal_topics_alone(ottla: Any) -> None:
+    with serve() as broker:
+        ottla("topics", "create", "one", "__two", on=broker)
+        ottla("topics", "delete", "*", "--yes", on=broker)
+        assert ottla("topics", "list", "-q", "--internal", on=broker).out == "__two\n"
+        ottla("topics", "delete", "__*", "--internal", "--yes", on=broker)
+        assert ottla("topics", "list", "-q", "--internal", on=broker).out == ""

@@ -176,7 +176,7 @@ def test_deep_verification_reads_records(ottla: Any, tmp_path: Path) -> None:
         ("index", 4, ">i", "leads to no batch"),
         ("index", 8, ">i", "does not grow"),
         ("timeindex", 0, ">q", "the largest time up to there"),
-        ("timeindex", 8, ">i", "outside of the segment"),
+        ("timeindex", 8, ">i", "outside the segment"),
     ],
 )
 def test_indexes_that_contradict_the_log(
@@ -255,7 +255,7 @@ def test_a_log_start_that_moved_is_fine(ottla: Any, partition: Path) -> None:
     assert findings(ottla, partition) == []
 
 
-@pytest.mark.parametrize(("suffix", "expected"), [(".cleaned", "compaction was interrupted"), (".swap", "puts it in")])
+@pytest.mark.parametrize(("suffix", "expected"), [(".cleaned", "compaction was interrupted"), (".swap", "replaces")])
 def test_leftovers(ottla: Any, partition: Path, suffix: str, expected: str) -> None:
     (partition / f"{logs(partition)[0].name}{suffix}").write_bytes(b"x")
     ((severity, _, problem),) = findings(ottla, partition)
@@ -402,7 +402,7 @@ def test_dump_says_what_is_damaged(ottla: Any, partition: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     done = ottla("dump-log", path, code=1)
     assert "the CRC is wrong" in done.out
-    assert "the last batch is not whole" in done.out
+    assert "the last batch is incomplete" in done.out
     assert "does not exist" in ottla("dump-log", partition / "nope", code=1).err
 
 
@@ -415,3 +415,50 @@ def test_internal_topics_are_decoded(ottla: Any, folder: Path) -> None:
     assert not [e for e in found if "note" in e], "nothing is left undecoded"
     assert any(e["kind"] == "properties" and e["file"].endswith("meta.properties") for e in found)
     assert any(e["file"].endswith("recovery-point-offset-checkpoint") and e["topic"] == "orders" for e in found)
+
+
+def test_a_missing_middle_segment(ottla: Any, partition: Path) -> None:
+    gone, following = logs(partition)[1:3]
+    for path in partition.glob(f"{gone.stem}.*"):
+        path.unlink()
+    found = [(name, problem) for severity, name, problem in findings(ottla, partition) if severity == "error"]
+    first, last = int(gone.stem), int(following.stem) - 1
+    name, problem = next((name, problem) for name, problem in found if "are missing" in problem)
+    assert name == following.name
+    assert f"offsets {first} to {last} are missing in front of it" in problem
+    assert f"--delete-records-before 0:{last + 1}" in problem
+
+
+def test_gaps_of_a_compacted_log_are_sound(ottla: Any, partition: Path) -> None:
+    for path in partition.glob(f"{logs(partition)[1].stem}.*"):
+        path.unlink()
+    (partition.parent / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 500\n")
+    assert not [problem for _, _, problem in findings(ottla, partition) if "are missing" in problem]
+
+
+def test_an_index_whose_log_is_missing_after_a_clean_stop(ottla: Any, partition: Path) -> None:
+    gone = logs(partition)[1]
+    gone.unlink()
+    (partition.parent / ".kafka_cleanshutdown").touch()
+    found = {name: (severity, problem) for severity, name, problem in findings(ottla, partition)}
+    severity, problem = found[f"{gone.stem}.index"]
+    assert severity == "error"
+    assert f"its log file, {gone.name}, is missing; restore it" in problem
+
+
+@pytest.mark.parametrize("suffix", ["log", "index", "txnindex", "snapshot"])
+def test_a_folder_in_the_place_of_a_file(ottla: Any, partition: Path, suffix: str) -> None:
+    path = partition / f"{logs(partition)[1].stem}.{suffix}"
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    found = [
+        problem for severity, name, problem in findings(ottla, partition) if (severity, name) == ("error", path.name)
+    ]
+    assert any("is a folder, and should be a file" in problem for problem in found)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 34])
+def test_a_damaged_index_of_aborted_transactions(ottla: Any, partition: Path, keep: int) -> None:
+    path = sorted(partition.glob("*.txnindex"))[0]
+    path.write_bytes(path.read_bytes()[:keep].ljust(keep, b"?") if keep != 34 else b"\xff" * 34)
+    assert path.name in [name for severity, name, _ in findings(ottla, partition) if severity == "error"]

@@ -1,5 +1,6 @@
 """Files for other systems: compose, Kubernetes, the GitHub Action, workflows, releases."""
 
+import json
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import ottla
 from ottla.config import Config
 from ottla.image.environment import from_environment
 from support.interop import toolchains
+from support.ports import free_ports
 from support.wire import Wire
 
 from .conftest import ROOT
@@ -128,6 +130,64 @@ def test_the_action_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "::error::Ottla did not start" in done.stdout and "num.partitions" in done.stderr
+
+
+def _started_by_the_entry_point(entry_point: Path, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    """As a container's first process does it: what the script starts must outlive it, and its words must be run."""
+    command = [entry_point, "echo", "the container goes on"]
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
+
+
+@pytest.mark.slow
+def test_the_feature_of_a_dev_container_starts_a_broker(
+    wheel: Path, index: Path, tmp_path: Path, bare_environment: dict[str, str]
+) -> None:
+    folder = ROOT / "examples" / "devcontainer" / "ottla"
+    feature = json.loads((folder / "devcontainer-feature.json").read_text())
+    (port,) = free_ports()
+    options = {"package": str(wheel), "port": str(port), "options": "--topic orders:3"}
+    assert options.keys() == feature["options"].keys()
+    env = {
+        **bare_environment,
+        **{name.upper(): value for name, value in options.items()},
+        "PIP_FIND_LINKS": str(index),
+        "PREFIX": str(tmp_path / "prefix"),
+        "PYTHON": sys.executable,
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+    }
+    subprocess.run(["sh", folder / "install.sh"], env=env, cwd=tmp_path, check=True, timeout=120)
+    entry_point = tmp_path / "prefix" / Path(feature["entrypoint"]).relative_to("/usr/local")
+    said = _started_by_the_entry_point(entry_point, env, tmp_path).stdout
+    try:
+        assert f"listening on 127.0.0.1:{port}" in said and said.endswith("the container goes on\n")
+        with Wire(("127.0.0.1", port)) as wire:
+            assert [len(topic.partitions) for topic in wire.metadata("orders").topics] == [3]
+        again = _started_by_the_entry_point(entry_point, env, tmp_path)
+        assert again.stdout == "the container goes on\n" and "in use" in again.stderr
+    finally:
+        stop = [tmp_path / "prefix" / "bin" / "ottla", "stop", str(port)]
+        subprocess.run(stop, env=env, check=True, timeout=60)
+
+
+def test_the_dev_container_uses_the_feature_and_its_options() -> None:
+    folder = ROOT / "examples" / "devcontainer"
+    lines = (folder / "devcontainer.json").read_text().splitlines()
+    container = json.loads("\n".join(line for line in lines if not line.startswith("//")))
+    ((name, options),) = container["features"].items()
+    feature = json.loads((folder / name / "devcontainer-feature.json").read_text())
+    assert feature["id"] == name.removeprefix("./")
+    assert options.keys() <= feature["options"].keys()
+    assert container["forwardPorts"] == [int(feature["options"]["port"]["default"])]
+
+
+def test_a_dev_container_without_a_usable_python_says_what_to_add(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    script = ROOT / "examples" / "devcontainer" / "ottla" / "install.sh"
+    env = {"PATH": str(tmp_path), "PYTHON": "python", "PREFIX": str(tmp_path / "prefix")}
+    done = subprocess.run(["/bin/sh", script], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "features/python" in done.stderr
+    assert not (tmp_path / "prefix").exists()
 
 
 @pytest.mark.slow

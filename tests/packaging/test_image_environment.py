@@ -31,7 +31,7 @@ def test_variables_of_each_image() -> None:
     }
 
 
-def test_what_is_no_setting_is_left_out() -> None:
+def test_variables_that_are_not_settings_are_left_out() -> None:
     assert from_environment({"KAFKA_HEAP_OPTS": "-Xmx1G", "KAFKA_OPTS": "", "KAFKA_JMX_PORT": "9"}).settings == {}
 
 

@@ -15,7 +15,7 @@ from support.wire import Wire
 
 WITHOUT = """
 import sys
-for name in ("re2", "uvloop", "prometheus_client", "yaml", "cryptography", "jsonschema", "pyspark", "numpy"):
+for name in ("re2", "uvloop", "prometheus_client", "yaml", "cryptography", "jwt", "jsonschema", "pyspark", "numpy"):
     sys.modules[name] = None  # an import of it fails, as where it is not installed
 from ottla.cli.main import main
 sys.exit(main(["serve", "--port", "0", "--ephemeral", "--json"]))

@@ -112,7 +112,7 @@ def test_the_sdist_builds_the_same_wheel(dist: list[Path], wheel: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_pip_installs_what_serves(index: Path, tmp_path: Path, bare_environment: dict[str, str]) -> None:
+def test_a_broker_installed_with_pip_serves(index: Path, tmp_path: Path, bare_environment: dict[str, str]) -> None:
     """As an ordinary user, without a network and without a home folder that can be written."""
     run(sys.executable, "-m", "venv", "--without-pip", "venv", env=bare_environment, cwd=tmp_path)
     python = tmp_path / "venv" / "bin" / "python"
@@ -140,7 +140,9 @@ def _as_nobody(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", ["uvx", "uv tool", "pipx"])
-def test_tools_run_what_serves(index: Path, tool: str, tmp_path: Path, bare_environment: dict[str, str]) -> None:
+def test_a_broker_installed_with_a_tool_serves(
+    index: Path, tool: str, tmp_path: Path, bare_environment: dict[str, str]
+) -> None:
     bins = tmp_path / "bin"
     env = {
         **bare_environment,

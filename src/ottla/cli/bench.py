@@ -18,21 +18,33 @@ else:
 def add_parser(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "bench",
-        help="measure Ottla beside Apache Kafka",
-        description="Runs the same load on two or more brokers and prints a table of ratios, first to second.",
+        help="compare Ottla with Apache Kafka and other brokers",
+        description="Runs the same load on two or more brokers and prints a table of ratios: the first broker "
+        "against each of the others.",
     )
-    parser.add_argument("--list", action="store_true", help="name the lines and their bars, and stop")
+    parser.add_argument("--list", action="store_true", help="list the measurements and their targets, and stop")
     parser.add_argument(
         "--only", nargs="+", default=[], metavar="NAME", help="lines to run; shell patterns such as 'produce-*'"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="small and short: shows that everything works, not how fast it is"
+        "--quick", action="store_true", help="a short run that shows that everything works, not how fast it is"
     )
     parser.add_argument(
-        "--check", action="store_true", help="exit with 1 if a bar is missed in three tries or not judged"
+        "--check", action="store_true", help="exit with 1 if a target is missed in three tries or not measured"
     )
     parser.add_argument(
-        "--brokers", default="ottla,kafka", metavar="KIND,…", help="brokers to start (default: ottla,kafka)"
+        "--brokers",
+        default="ottla,kafka",
+        metavar="KIND,…",
+        help="brokers to start: ottla, kafka, kfake (needs Go), or a name that --command explains (ottla,kafka)",
+    )
+    parser.add_argument(
+        "--command",
+        dest="broker_commands",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="how to start another broker of --brokers; {port} and {folder} in the command are filled in",
     )
     parser.add_argument(
         "--bootstrap",
@@ -49,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
         help="one more argument for `ottla serve`, as in --serve=--workers=2",
     )
     parser.add_argument(
-        "--kafka-start", type=Path, metavar="SCRIPT", help="what starts Apache Kafka (scripts/kafka-start)"
+        "--kafka-start", type=Path, metavar="SCRIPT", help="the script that starts Apache Kafka (scripts/kafka-start)"
     )
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="where the brokers keep their data (a temporary folder)"

@@ -1,4 +1,4 @@
-"""What the commands share: options, the connection, times and offsets in words, and errors in one line."""
+"""What the commands share: options, the connection, parsers of times and offsets, and one-line errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.cli import terminal
+from ottla.cli import contexts, terminal
 from ottla.cli.parsers import subcommand as subcommand
 from ottla.client import Client, Security
 from ottla.client.connection import ClientError
@@ -44,7 +44,7 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command line makes no sense: exit code 2."""
+    """A wrong command line: exit code 2."""
 
 
 def verbs(parser: argparse.ArgumentParser) -> Any:
@@ -57,7 +57,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap",
         metavar="HOST:PORT",
-        help=f"brokers to ask first, separated by commas (${BOOTSTRAP_VARIABLE}, or {DEFAULT_BOOTSTRAP})",
+        help=f"brokers to ask first, separated by commas (${BOOTSTRAP_VARIABLE}, the context, or {DEFAULT_BOOTSTRAP})",
     )
     group.add_argument(
         "--client-config",
@@ -78,18 +78,29 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def bootstrap_of(arguments: argparse.Namespace) -> str:
-    return arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+def target_of(arguments: argparse.Namespace) -> contexts.Context:
+    """The cluster from the options, or from the environment, or from the saved context."""
+    named = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    if named:
+        return contexts.Context(named, arguments.client_config)
+    try:
+        context = contexts.current_context() or contexts.Context(DEFAULT_BOOTSTRAP)
+    except contexts.ContextError as error:
+        raise CommandError(str(error)) from None
+    return context._replace(client_config=arguments.client_config or context.client_config)
 
 
 def connect(arguments: argparse.Namespace, bootstrap: str | None = None, config: str | None = None) -> Client:
-    """The client that the options ask for; nothing is sent yet."""
-    address = bootstrap if bootstrap is not None else bootstrap_of(arguments)
+    """The client for these options; nothing is sent yet."""
+    target = target_of(arguments) if bootstrap is None else contexts.Context(bootstrap, arguments.client_config)
     try:
         return Client(
-            address,
-            security=load_security(config if config is not None else arguments.client_config),
+            target.bootstrap,
+            security=load_security(config if config is not None else target.client_config),
             retry_timeout_s=arguments.timeout,
+            when_refused=lambda: terminal.note(
+                f"nothing listens at {target.bootstrap} yet; retrying for {arguments.timeout:g} s (--timeout)"
+            ),
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap: {error}") from None
@@ -114,7 +125,7 @@ def _warn_of_misspelt(path: str, properties: dict[str, str]) -> None:
 
 
 def run_async(main: Coroutine[Any, Any, int]) -> int:
-    """Run a command's coroutine; what goes wrong is one line and an exit code."""
+    """Run a command's coroutine. An error becomes one line and an exit code."""
     return guarded(lambda: asyncio.run(main))
 
 
@@ -142,14 +153,14 @@ def guarded(main: Callable[[], int]) -> int:
 
 def _with_hint(text: str) -> str:
     if text.startswith("cannot connect to"):
-        return f"{text}; is a broker running there? Name another with --bootstrap or ${BOOTSTRAP_VARIABLE}"
+        return f"{text}; is a broker running there? Name another cluster with --bootstrap or ${BOOTSTRAP_VARIABLE}"
     if text.endswith("closed the connection"):
-        return f"{text}; if it wants TLS or SASL, say how with --client-config"
+        return f"{text}; if it requires TLS or SASL, configure them with --client-config"
     return text
 
 
 def explained(error: KafkaError) -> str:
-    """What a broker answered, with Kafka's name of it, and the setting that may be meant where it knows none."""
+    """The broker's error with Kafka's name for it, and a suggestion if a setting is unknown."""
     text = error.message if error.name in error.message else f"{error.message} ({error.name})"
     before, colon, name = error.message.partition("config name: ")
     if before != "Unknown topic " or not colon:
@@ -159,7 +170,7 @@ def explained(error: KafkaError) -> str:
 
 
 def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_json: bool, **extra: Any) -> int:
-    """Print a result for each name: what worked on stdout, what did not on stderr; 1 if anything failed."""
+    """Print a result for each name: successes on stdout, failures on stderr. Return 1 if anything failed."""
     failed = False
     entries: list[dict[str, Any]] = []
     for name, result in results.items():
@@ -187,13 +198,13 @@ def parse_numbers(text: str) -> list[int]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdigit() or (dash and not high.isdigit()):
-            raise ValueError(f"'{text}' is no list of partitions such as 0,2,5-7")
+            raise ValueError(f"'{text}' is not a list of partitions such as 0,2,5-7")
         found.extend(range(int(low), int(high if dash else low) + 1))
     return list(dict.fromkeys(found))
 
 
 def argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A parser of words as a type for argparse."""
+    """A parser of words, as a type for argparse."""
 
     def convert(text: str) -> Any:
         try:
@@ -216,7 +227,7 @@ def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Names by shell patterns; a pattern that is a plain name must be there."""
+    """Names that match shell patterns. A plain name must exist."""
     known = sorted(names)
     found: dict[str, None] = {}
     for pattern in patterns:

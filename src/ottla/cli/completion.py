@@ -12,6 +12,12 @@ from ottla.cli.main import full_parser
 SHELLS: Final = ("bash", "zsh", "fish")
 
 
+_NAMES: Final = {"TOPIC": "topics", "GROUP": "groups"}
+"""What a positional argument of this name is completed with."""
+_NEW_NAMES: Final = {("topics", "create")}
+_LIST: Final = {"topics": "ottla topics list -q --timeout 2", "groups": "ottla groups list -q --timeout 2"}
+
+
 class Level(NamedTuple):
     """A command or verb, with what may follow it."""
 
@@ -20,6 +26,8 @@ class Level(NamedTuple):
     options: dict[str, str]
     choices: dict[str, tuple[str, ...]]
     positional_choices: tuple[str, ...]
+    names: str = ""
+    """`topics` or `groups` if such a name is expected: the cluster lists them."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,6 +57,7 @@ def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterato
     options: dict[str, str] = {}
     choices: dict[str, tuple[str, ...]] = {}
     positional: tuple[str, ...] = ()
+    names = ""
     below: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -61,18 +70,21 @@ def walk(parser: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterato
                 choices[option] = tuple(map(str, action.choices))
         if not action.option_strings and action.choices is not None:
             positional = tuple(map(str, action.choices))
-    yield Level(path, words, options, choices, positional)
+        if not action.option_strings and path not in _NEW_NAMES:
+            names = names or _NAMES.get(str(action.metavar).partition("[")[0], "")
+    yield Level(path, words, options, choices, positional, names)
     for name, child in below:
         yield from walk(child, (*path, name))
 
 
 def bash(levels: list[Level]) -> str:
-    """One `case` for what the words before say; files complete where nothing else does."""
+    """One `case` for the words so far. If nothing else matches, file names are completed."""
     cases = []
     for level in levels:
         for option, values in level.choices.items():
             cases.append(f'    "{" ".join((*level.path, option))}") words="{" ".join(values)}";;')
-        words = " ".join((*level.words, *level.positional_choices, *level.options))
+        listed = (f"\\$({_LIST[level.names]} 2>/dev/null)",) if level.names else ()
+        words = " ".join((*level.words, *level.positional_choices, *level.options, *listed))
         cases.append(f'    "{" ".join(level.path)}") words="{words}";;')
     known = " ".join(sorted({word for level in levels for word in level.path}))
     return "\n".join(
@@ -112,7 +124,8 @@ def zsh(levels: list[Level]) -> str:
         described = " ".join(f"'{_quoted(word)}:{_quoted(text)}'" for word, text in entries.items())
         for option, values in level.choices.items():
             cases.append(f"    '{' '.join((*level.path, option))}') found=({' '.join(values)});;")
-        cases.append(f"    '{' '.join(level.path)}') found=({described});;")
+        listed = f" $({_LIST[level.names]} 2>/dev/null)" if level.names else ""
+        cases.append(f"    '{' '.join(level.path)}') found=({described}{listed});;")
     known = " ".join(sorted({word for level in levels for word in level.path}))
     return "\n".join(
         (
@@ -156,6 +169,8 @@ def fish(levels: list[Level]) -> str:
             lines.append(f"complete -c ottla -f -n '{where}' -a {word} -d '{_fish_quoted(text)}'")
         for word in level.positional_choices:
             lines.append(f"complete -c ottla -f -n '{where}' -a {word}")
+        if level.names:
+            lines.append(f"complete -c ottla -f -n '{where}' -a '({_LIST[level.names]} 2>/dev/null)'")
         for option, text in level.options.items():
             kind = f"-l {option[2:]}" if option.startswith("--") else f"-s {option[1:]}"
             values = f" -x -a '{' '.join(level.choices[option])}'" if option in level.choices else ""

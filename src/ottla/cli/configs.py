@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.client import Client
     from ottla.client.admin import ConfigEntry
 
-# Names as people say them -> type of the config resource, or of the quota entity.
+# The names that people use -> type of the config resource, or of the quota entity.
 _RESOURCES: Final[dict[str, ConfigResourceType]] = {
     "topic": ConfigResourceType.TOPIC,
     "broker": ConfigResourceType.BROKER,
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
     get = subcommand(
         kinds,
         "get",
-        "show settings: those that were set, or with --all every one",
+        "show settings: those that were set, or all with --all",
         examples=(
             "ottla configs get topic orders",
             "ottla configs get broker 1 log.retention.ms --explain",
@@ -71,12 +71,12 @@ def add_parser(subparsers: Any) -> None:
     _add_entity(get, "names, or shell patterns for topics; none means all", "*")
     get.add_argument("--key", action="append", metavar="KEY", help="only this one; repeatable")
     get.add_argument("--all", action="store_true", help="show defaults too")
-    get.add_argument("--explain", action="store_true", help="with documentation and where values come from")
+    get.add_argument("--explain", action="store_true", help="show documentation and the source of each value")
     change = subcommand(
         kinds,
         "set",
         "change settings",
-        "Change settings: KEY=VALUE sets, KEY+=VALUE adds to a list, KEY-=VALUE takes from a list.",
+        "Change settings: KEY=VALUE sets, KEY+=VALUE adds to a list, KEY-=VALUE removes from a list.",
         examples=(
             "ottla configs set topic orders retention.ms=3600000 cleanup.policy+=compact",
             "ottla configs set broker --default log.cleaner.threads=2",
@@ -89,7 +89,7 @@ def add_parser(subparsers: Any) -> None:
     remove = subcommand(
         kinds,
         "delete",
-        "take settings back, so that defaults apply",
+        "remove settings, so that defaults apply",
         examples=("ottla configs delete topic orders retention.ms",),
     )
     _add_entity(remove, "the name; leave it out with --default", None)
@@ -97,7 +97,9 @@ def add_parser(subparsers: Any) -> None:
     remove.add_argument("--dry-run", action="store_true", help="only let the broker check the change")
     for verb, words in ((get, "names"), (change, "settings"), (remove, "keys")):
         words_go_to(verb, words)
-        verb.add_argument("--default", action="store_true", help="of all brokers, clients, users or addresses")
+        verb.add_argument(
+            "--default", action="store_true", help="the default for all brokers, clients, users or addresses"
+        )
         add_json(verb)
         add_connection(verb)
 
@@ -121,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.verb == "get":
         return run_async(_get_quotas(arguments) if quota else _get(arguments))
     if arguments.default and arguments.name is not None:
-        # Without a name the first setting stands in its place.
+        # Without a name, the first setting is parsed as the name.
         words = arguments.settings if arguments.verb == "set" else arguments.keys
         words.insert(0, arguments.name)
         arguments.name = None
@@ -142,7 +144,7 @@ async def _get(arguments: argparse.Namespace) -> int:
     for name, entries in found.items():
         if isinstance(entries, KafkaError):
             raise CommandError(f"{arguments.kind} '{name}': {entries.message} ({entries.name})")
-        # Keys that were asked for are shown whatever their source.
+        # Requested keys are shown, whatever their source.
         everything = arguments.all or keys is not None
         shown[name] = [entry for entry in entries if everything or _is_own(kind, name, entry)]
     if arguments.json:
@@ -158,7 +160,7 @@ async def _get(arguments: argparse.Namespace) -> int:
 
 
 async def _names(client: Client, arguments: argparse.Namespace, kind: int) -> tuple[list[str], list[str] | None]:
-    """Whose settings are wanted, and which. A name with a dot after a topic's name may be a key."""
+    """Whose settings to show, and which keys. A name with a dot after a topic's name may be a key."""
     keys: list[str] | None = arguments.key
     names: list[str] = list(arguments.names)
     if arguments.default:
@@ -253,7 +255,7 @@ async def _get_quotas(arguments: argparse.Namespace) -> int:
 
 
 def _number(value: float) -> str:
-    """As short as it goes without losing anything."""
+    """As short as possible without losing anything."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import os
-import signal
 from typing import Any, Final
 
-from ottla.cli import common
+from ottla.cli import common, http_service
+from ottla.cli.schema_options import add_registry, asynchronous
 from ottla.console.server import ConsoleServer
-from ottla.server.net.listener import ListenError
+from ottla.server.stop_signals import stop_event
 
 TOKEN_VARIABLE: Final = "OTTLA_CONSOLE_TOKEN"
 DEFAULT_PORT: Final = 9095
@@ -33,11 +31,11 @@ def add_parser(subparsers: Any) -> None:
         f"Other machines are served only with a token, which is read from ${TOKEN_VARIABLE}.",
         EXAMPLES,
     )
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"0 takes a free one ({DEFAULT_PORT})")
+    http_service.add_options(parser, DEFAULT_PORT)
     parser.add_argument("--read-only", action="store_true", help="refuse everything that would change the cluster")
     common.add_json(parser)
     common.add_connection(parser)
+    add_registry(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,29 +44,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _serve(arguments: argparse.Namespace) -> int:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    bootstrap = common.bootstrap_of(arguments)
+    stopped = stop_event()
+    bootstrap, client_config = common.target_of(arguments)
     try:
-        console = ConsoleServer(
-            lambda: bootstrap,
-            arguments.host,
-            arguments.port,
-            security=common.load_security(arguments.client_config),
-            token=os.environ.get(TOKEN_VARIABLE),
-            read_only=arguments.read_only,
-        )
-        await console.start()
+        with asynchronous(arguments) as registry:
+            console = ConsoleServer(
+                lambda: bootstrap,
+                arguments.host,
+                arguments.port,
+                security=common.load_security(client_config),
+                token=os.environ.get(TOKEN_VARIABLE),
+                read_only=arguments.read_only,
+                registry=registry,
+            )
+            return await http_service.serve(console, "console", bootstrap, stopped, as_json=arguments.json)
     except ValueError as error:
         raise common.UsageError(f"{error} (set ${TOKEN_VARIABLE})") from None
-    except ListenError as error:
-        raise common.CommandError(str(error)) from None
-    if arguments.json:
-        print(json.dumps({"url": console.url, "bootstrap": bootstrap}), flush=True)
-    else:
-        print(f"the console of {bootstrap} is on {console.url}", flush=True)
-    await stopped.wait()
-    await console.stop()
-    return common.OK

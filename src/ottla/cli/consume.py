@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.cli import terminal
+from ottla.cli import consume_group, terminal
 from ottla.cli.common import (
     OK,
     CommandError,
@@ -23,23 +25,33 @@ from ottla.cli.common import (
     subcommand,
     words_go_to,
 )
-from ottla.cli.lines import ENCODERS, FORMATS, compile_template, to_json, to_plain
+from ottla.cli.lines import ENCODERS, FORMATS, compile_template, to_json, to_plain, unescaped
 from ottla.cli.printable import escaped_lines
+from ottla.cli.schema_options import add_registry
 from ottla.client.fetcher import Fetcher, visible
 from ottla.client.offsets import Committed, bounds, commit, committed, list_offsets
+from ottla.console.filters import RecordFilter
+from ottla.console.operations import BadRequest
 from ottla.enums import IsolationLevel, OffsetTimestamp
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.cli import schema_values
     from ottla.client import Client
     from ottla.client.fetcher import Fetched
+    from ottla.records.record import Record
+else:
+    schema_values = lazy("ottla.cli.schema_values")
 
 TopicPartition = tuple[str, int]
 Printer = Callable[..., bytes]
 _COMMIT_EVERY_S: Final = 5.0
+_FILTERS: Final = ("key", "value", "header", "json")
+_JSON_LINE_BYTES: Final = 80
 
 
 class Where(NamedTuple):
-    """A place in a partition: an edge, an offset, a count from the end, or a time."""
+    """A position in a partition: an end, an offset, a count from the end, or a time."""
 
     kind: str
     number: int = 0
@@ -54,7 +66,7 @@ def parse_where(text: str) -> Where:
     try:
         number = int(text)
     except ValueError:
-        raise ValueError(f"'{text}' is no place: earliest, latest, an offset, -N or @TIME") from None
+        raise ValueError(f"'{text}' is not a position: use earliest, latest, an offset, -N or @TIME") from None
     return Where("offset", number) if number >= 0 and not text.startswith("-") else Where("back", -number)
 
 
@@ -64,13 +76,17 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "consume",
         "read records, as lines of text or JSON",
-        "Print the records of topics: those that are there now, or with --follow also those to come.",
+        "Print the records of topics: the existing ones, and with --follow also new ones.",
         examples=(
             "ottla consume orders",
             "ottla consume orders --from -10 --follow                 # the last ten, then new ones",
             "ottla consume orders -p 0,2 --from @2026-01-31T12:00:00Z --until @-1h",
-            "ottla consume orders --format json > orders.jsonl        # all there is to a record",
+            "ottla consume orders --format json > orders.jsonl        # complete records",
+            "ottla consume orders --filter key=42 --filter 'json=total>=7'",
+            "ottla consume orders --decode                            # Avro, JSON Schema and Protobuf as JSON",
             "ottla consume orders --template '%p %o %k=%v\\n' -n 5",
+            "ottla consume orders --group billing --join              # in two terminals: they share the partitions",
+            "ottla consume jobs --share workers                       # a share group: record by record",
         ),
     )
     parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
@@ -86,19 +102,22 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--until", type=place, metavar="WHERE", help="stop before this offset or @TIME (latest)")
     parser.add_argument("-F", "--follow", action="store_true", help="wait for new records until interrupted")
-    parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N records")
     parser.add_argument(
-        "-g",
-        "--group",
-        metavar="GROUP",
-        help="start at the group's offsets and commit what was printed, without joining the group",
+        "--filter",
+        action="append",
+        default=[],
+        metavar="PART=WANTED",
+        dest="filters",
+        help="only records with this text in key=, value= or header=NAME=, or with json=PATH >= 7; repeatable",
     )
+    parser.add_argument("-n", "--count", type=int, metavar="N", help="stop after N records")
     parser.add_argument(
         "--isolation",
         choices=("read_committed", "read_uncommitted"),
         default="read_committed",
         help="whether records of open and aborted transactions are shown (read_committed)",
     )
+    consume_group.add_options(parser)
     output = parser.add_argument_group("output")
     output.add_argument(
         "-f",
@@ -107,14 +126,27 @@ def add_parser(subparsers: Any) -> None:
         help="raw values, JSON lines for produce, hex, base64, or pretty (raw; pretty on a terminal)",
     )
     output.add_argument("--json", action="store_const", const="json", dest="format", help="same as --format json")
-    output.add_argument("-s", "--key-separator", metavar="TEXT", help="print KEY, this, VALUE")
+    output.add_argument(
+        "-s",
+        "--key-separator",
+        type=argument(unescaped),
+        metavar="TEXT",
+        help="print KEY, this, VALUE; \\t, \\n, \\0 and \\x1f are understood",
+    )
     output.add_argument("--null", default="", metavar="TEXT", help="how null is printed (nothing)")
     output.add_argument(
         "--template",
         metavar="TEXT",
         help="%%t %%p %%o %%T %%k %%v %%h: topic, partition, offset, time, key, value, headers",
     )
+    output.add_argument(
+        "--decode",
+        action="store_true",
+        help="print keys and values that were written with a schema registry as JSON; schemas come from --registry, or "
+        "from the cluster's topic _schemas",
+    )
     add_connection(parser)
+    add_registry(parser)
     words_go_to(parser, "topics")
 
 
@@ -126,19 +158,27 @@ async def _consume(arguments: argparse.Namespace) -> int:
     isolation = (
         IsolationLevel.READ_COMMITTED if arguments.isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
+    consume_group.check_options(arguments)
     printer = _printer(arguments)
-    async with connect(arguments) as client:
+    passes = record_filter(arguments.filters)
+    async with AsyncExitStack() as stack:
+        if arguments.decode:
+            decoder = stack.enter_context(closing(schema_values.ValueDecoder(arguments)))
+            printer = decoder.printer(printer, arguments.format == "json" and arguments.template is None)
+        client = await stack.enter_async_context(connect(arguments))
+        if arguments.join or arguments.share is not None:
+            return await consume_group.consume_as_member(client, arguments, printer, passes, isolation)
         partitions = await _partitions(client, arguments)
         starts = await _starts(client, arguments, partitions)
         ends = await _ends(client, arguments, partitions, isolation)
         left = {tp: start for tp, start in starts.items() if ends is None or start < ends[tp]}
-        reader = _Reader(client, arguments, printer, ends, starts)
+        reader = _Reader(client, arguments, printer, passes, ends, starts)
         fetcher = Fetcher(client, left, isolation=isolation, on_gap=_warn_gap)
         total = None if ends is None else sum(ends[tp] - starts[tp] for tp in left)
         if arguments.count is not None:
             total = min(total or arguments.count, arguments.count)
         try:
-            # Bars on the screen that the records go to would only be in the way.
+            # A progress bar on the terminal that shows the records would only be in the way.
             quiet = arguments.follow or sys.stdout.isatty()
             with terminal.Progress("consume", total, unit="records", quiet=quiet) as progress:
                 reader.progress = progress
@@ -156,24 +196,40 @@ async def _consume(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def record_filter(texts: Sequence[str]) -> Callable[[Record], bool]:
+    """Whether a record passes all filters. Several filters of one kind must all match."""
+    found = []
+    for text in texts:
+        part, equals, wanted = text.partition("=")
+        if not equals or not wanted or part not in _FILTERS:
+            raise UsageError(f"--filter takes {', '.join(f'{each}=…' for each in _FILTERS)}, not '{text}'")
+        try:
+            found.append(RecordFilter(**{part: wanted}))
+        except BadRequest as error:
+            raise UsageError(f"--filter {error}") from None
+    return lambda record: all(each.matches(record) for each in found)
+
+
 def _warn_gap(tp: TopicPartition, position: int, start: int) -> None:
     terminal.warn(f"{tp[0]}-{tp[1]}: records {position} to {start - 1} no longer exist; continuing at {start}")
 
 
 class _Reader:
-    """Prints what is asked for, and remembers how far it came for the group."""
+    """Prints the requested records, and remembers the position for the group."""
 
     def __init__(
         self,
         client: Client,
         arguments: argparse.Namespace,
         printer: Printer,
+        passes: Callable[[Record], bool],
         ends: dict[TopicPartition, int] | None,
         starts: dict[TopicPartition, int],
     ) -> None:
         self._client = client
         self._group: str | None = arguments.group
         self._printer = printer
+        self._passes = passes
         self._ends = ends
         self._starts = starts
         self._left: int | None = arguments.count
@@ -196,13 +252,15 @@ class _Reader:
                     continue
                 if self.is_full or (end is not None and record.offset >= end):
                     break
+                self._printed[tp] = record.offset + 1
+                if not self._passes(record):
+                    continue
                 write(
                     self._printer(
                         topic, partition, record.offset, record.timestamp, record.key, record.value, record.headers
                     )
                 )
                 count += 1
-                self._printed[tp] = record.offset + 1
                 if self._left is not None:
                     self._left -= 1
         if not self.is_full and fetched.batches:  # markers and empty batches at the end count as read
@@ -288,7 +346,7 @@ def _printer(arguments: argparse.Namespace) -> Printer:
         return lambda *record: to_json(*record).encode() + b"\n"
     if form == "pretty":
         return _pretty
-    separator = None if arguments.key_separator is None else arguments.key_separator.replace("\\t", "\t").encode()
+    separator = arguments.key_separator
 
     def plain(_t: str, _p: int, _o: int, _ts: int, key: bytes | None, value: bytes | None, _h: object) -> bytes:
         return to_plain(key, value, form, separator, null) + b"\n"
@@ -312,12 +370,20 @@ def _pretty(
     if headers:
         named = " ".join(f"{name}={'null' if content is None else _shown(content)}" for name, content in headers)
         parts.append(terminal.paint(f"[{named}]", "yellow"))
-    parts.append(terminal.paint("null", "dim") if value is None else _shown(value))
+    parts.append(terminal.paint("null", "dim") if value is None else _readable(value))
     return "  ".join(parts).encode() + b"\n"
 
 
+def _readable(value: bytes) -> str:
+    """JSON that is too long for a line is indented; anything else is shown unchanged."""
+    if len(value) > _JSON_LINE_BYTES and value[:1] in b"{[":
+        with suppress(ValueError, RecursionError):
+            return escaped_lines("\n" + json.dumps(json.loads(value), indent=2, ensure_ascii=False))
+    return _shown(value)
+
+
 def _shown(data: bytes) -> str:
-    """Text as it is, but nothing that would move the cursor; bytes that are no text in hex."""
+    """Text without characters that would move the cursor; bytes that are not text in hex."""
     try:
         return escaped_lines(data.decode())
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""`ottla dump-log`: what is inside the files of a data folder, decoded as far as anybody knows how."""
+"""`ottla dump-log`: what is inside the files of a data folder, decoded where the format is known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
         "--decode",
         choices=DECODERS,
         default="auto",
-        help="how keys and values are read; auto knows the internal topics by their folders",
+        help="how keys and values are read; auto recognises internal topics by their folders",
     )
     parser.add_argument("--offsets", metavar="LOW:HIGH", help="only batches that touch these offsets")
     parser.add_argument("--max-bytes", type=int, metavar="N", help="show this many bytes of a key or value (all)")
@@ -69,7 +69,7 @@ def _dump(arguments: argparse.Namespace) -> int:
         except BrokenPipeError:
             raise
         except FileNotFoundError:
-            continue  # a running broker removed it meanwhile
+            continue  # a running broker has removed it
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from None
     sys.stdout.flush()
@@ -87,7 +87,7 @@ def _range(text: str | None) -> tuple[int, int] | None:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """A file, or all that a folder holds and that can be printed."""
+    """A file, or all printable files of a folder."""
     if not path.exists():
         raise CommandError(f"{path} does not exist")
     if path.is_file():
@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 
 
 def _line(entry: dict[str, Any], max_bytes: int | None) -> str:
-    """`kind name=value …`; a record stands under its batch, a problem in red."""
+    """`kind name=value …`; a record is below its batch, a problem in red."""
     kind = entry["kind"]
     fields = []
     for name, value in entry.items():

@@ -57,7 +57,7 @@ class Options(NamedTuple):
 
 
 def plain_name(name: str) -> str:
-    """Without what cleaning and deleting append."""
+    """The name without the suffixes of cleaning and deleting."""
     for suffix in LEFTOVER_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
@@ -94,7 +94,7 @@ def base_offset_of(path: Path) -> int:
 
 
 def mapped(path: Path) -> memoryview:
-    """A file's bytes, in memory only as far as they are looked at: a segment can be a gigabyte."""
+    """A memory map of a file: a segment can be as large as a gigabyte."""
     if not path.stat().st_size:
         return memoryview(b"")
     with path.open("rb") as file:
@@ -121,10 +121,11 @@ def _dump_batches(data: memoryview, path: Path, options: Options) -> Iterator[En
         return
     if position < len(data):
         rest = len(data) - position
-        what = "a batch that is cut short" if data[position:].tobytes().strip(b"\0") else "zeros, preallocated"
+        is_torn = bool(data[position:].tobytes().strip(b"\0"))
+        what = "a truncated batch" if is_torn else "zeros, preallocated"
         entry: Entry = {"kind": "tail", "position": position, "bytes": rest, "content": what}
-        if rest and "cut" in what:
-            entry["problem"] = "the last batch is not whole"
+        if is_torn:
+            entry["problem"] = "the last batch is incomplete"
         yield entry
 
 
@@ -206,7 +207,7 @@ def _control_entry(control: ControlRecord) -> Entry:
         names = ("LeaderChangeMessage", "SnapshotHeaderRecord", "SnapshotFooterRecord", "KRaftVersionRecord")
         cls = getattr(stored, (*names, "VotersRecord")[control.type - 2])
         try:
-            # These carry their version inside, as the first field.
+            # The first field of these records is their version.
             version = min(int.from_bytes(control.value[:2], "big"), cls.MAX_VERSION)
             entry["value"] = as_dict(cls.decoder(version)(control.value, 0)[0])
         except (MalformedMessage, IndexError):
@@ -225,7 +226,7 @@ def _decoder_for(path: Path, options: Options) -> str:
 
 
 def _decoded(decode: str, key: bytes | None, value: bytes | None) -> Entry:
-    """Key and value in words; as bytes where they are an application's own, or cannot be read."""
+    """Decoded key and value; as bytes if they belong to an application or cannot be decoded."""
     if decode == "none":
         return {"key": key, "value": value}
     try:
@@ -249,7 +250,7 @@ def _decoded(decode: str, key: bytes | None, value: bytes | None) -> Entry:
 
 
 def as_dict(message: Struct) -> Any:
-    """A message with names; UUIDs in Kafka's text form."""
+    """A message as a dictionary, with UUIDs in Kafka's text form."""
     found: Entry = {}
     for field in message.FIELDS:
         value = getattr(message, field.name)
@@ -270,7 +271,9 @@ def as_dict(message: Struct) -> Any:
 
 
 def index_entries(data: bytes, size: int) -> tuple[bytes, int]:
-    """The entries without the zeros that Kafka preallocates, and how many bytes at the end make no whole entry."""
+    """The entries without the zeros that Kafka preallocates, and the number of extra bytes after the last whole
+    entry.
+    """
     used = -(-len(data.rstrip(b"\0")) // size) * size
     return data[: min(used, len(data) // size * size)], len(data) % size
 
@@ -312,7 +315,7 @@ def dump_txn_index(path: Path) -> Iterator[Entry]:
 
 def _ragged(rest: int) -> Iterator[Entry]:
     if rest:
-        yield {"kind": "tail", "bytes": rest, "problem": "the last entry is not whole"}
+        yield {"kind": "tail", "bytes": rest, "problem": "the last entry is incomplete"}
 
 
 def dump_snapshot(path: Path) -> Iterator[Entry]:
@@ -363,7 +366,7 @@ def dump_text(path: Path) -> Iterator[Entry]:
         problem = {} if len(cells) == len(columns) else {"problem": f"not {len(columns)} columns: {line!r}"}
         yield {"kind": "entry", **{c: _number(cell) for c, cell in zip(columns, cells, strict=False)}, **problem}
     if len(lines) >= 2 and lines[1].strip() != str(len(lines) - 2):
-        yield {"kind": "tail", "problem": f"{len(lines) - 2} lines where the file says {lines[1].strip()}"}
+        yield {"kind": "tail", "problem": f"{len(lines) - 2} lines, but the file says {lines[1].strip()}"}
 
 
 def _number(text: str) -> int | str:

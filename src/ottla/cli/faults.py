@@ -33,11 +33,8 @@ def add_parser(subparsers: Any) -> None:
         subparsers,
         "faults",
         "make a broker misbehave, for tests",
-        "Make a broker misbehave. It has to be started with --control.",
+        "Make a broker misbehave. It must have been started with --control.",
         EXAMPLES,
-    )
-    parser.add_argument(
-        "--control", metavar="URL", help=f"the broker's control endpoint (${CONTROL_VARIABLE}, or {DEFAULT_CONTROL})"
     )
     verbs = common.verbs(parser)
     add = verbs.add_parser("add", help="add a fault, or run an immediate one")
@@ -53,10 +50,11 @@ def add_parser(subparsers: Any) -> None:
     life.add_argument("what", choices=("down", "up", "kill", "restart"))
     run_ = verbs.add_parser("run", help="run a scenario")
     run_.add_argument("file", help="a YAML or JSON file; see docs/faults.md")
+    add_control(parser, verbs, "the broker's control endpoint")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when the broker did it, 1 when it refused, 2 for a wrong command line."""
+    """Return 0 if the broker did it, 1 if it refused, 2 for a wrong command line."""
     control = Control(control_url(arguments))
 
     def main() -> int:
@@ -69,8 +67,17 @@ def run(arguments: argparse.Namespace) -> int:
     return common.guarded(main)
 
 
+def add_control(parser: argparse.ArgumentParser, verbs: Any, what: str) -> None:
+    """`--control`, before or after the verb."""
+    text = f"{what} (${CONTROL_VARIABLE}, or {DEFAULT_CONTROL})"
+    parser.add_argument("--control", metavar="URL", help=text)
+    for verb in verbs.choices.values():
+        # The verb has no default, so it keeps the value given before it.
+        verb.add_argument("--control", metavar="URL", default=argparse.SUPPRESS, help=text)
+
+
 def control_url(arguments: argparse.Namespace) -> str:
-    """The endpoint that was named: a URL, a host and port, or a port of this machine."""
+    """The control endpoint: a URL, a host and port, or a port of this machine."""
     url = arguments.control or os.environ.get(CONTROL_VARIABLE) or DEFAULT_CONTROL
     if url.isdigit():
         return f"http://127.0.0.1:{url}"

@@ -54,6 +54,7 @@ def add_parser(subparsers: Any) -> None:
     listing = subcommand(kinds, "list", "list groups", examples=("ottla groups list", "ottla groups list --lag"))
     listing.add_argument("--state", action="append", metavar="STATE", help="only groups in this state; repeatable")
     listing.add_argument("--lag", action="store_true", help="show the total lag of each group")
+    listing.add_argument("-q", "--names", action="store_true", help="names only, one per line")
     add_json(listing)
     add_connection(listing)
     describe = subcommand(
@@ -76,6 +77,7 @@ def add_parser(subparsers: Any) -> None:
     )
     delete.add_argument("groups", nargs="+", metavar="GROUP")
     delete.add_argument("--topic", action="append", metavar="TOPIC[:0,1]", help="only the offsets of this topic")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     add_json(delete)
     add_connection(delete)
     words_go_to(delete, "groups")
@@ -85,8 +87,8 @@ def _add_reset(kinds: Any) -> None:
     reset = subcommand(
         kinds,
         "reset-offsets",
-        "set where a group goes on; shows the plan, and does it with --execute",
-        "Set where a group without members goes on. Without --execute the plan is shown and nothing changes.",
+        "change a group's offsets; shows the plan, and applies it with --execute",
+        "Change the offsets of a group without members. Without --execute, only the plan is shown.",
         examples=(
             "ottla groups reset-offsets billing --all-topics --to-earliest",
             "ottla groups reset-offsets billing --topic orders:0,1 --shift-by -100 --execute",
@@ -101,7 +103,7 @@ def _add_reset(kinds: Any) -> None:
     how = reset.add_mutually_exclusive_group(required=True)
     how.add_argument("--to-earliest", action="store_true")
     how.add_argument("--to-latest", action="store_true")
-    how.add_argument("--to-current", action="store_true", help="keep the offset, but move it inside the log")
+    how.add_argument("--to-current", action="store_true", help="keep the offset, but move it into the range of the log")
     how.add_argument("--to-offset", type=int, metavar="N")
     how.add_argument("--to-time", "--to-datetime", metavar="TIME", help="ISO-8601, epoch milliseconds or -2h")
     how.add_argument("--by-duration", type=argument(parse_duration), metavar="DURATION", help="this long ago: 2h, PT2H")
@@ -133,6 +135,8 @@ async def _list(arguments: argparse.Namespace) -> int:
                 for g, more in zip(groups, extra, strict=True)
             ]
         )
+    elif arguments.names:
+        print(*(group.group for group in groups), sep="\n", end="\n" if groups else "")
     elif not groups:
         terminal.note("no groups")
     else:
@@ -144,8 +148,14 @@ async def _list(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _total_lag(client: Client, group: str, kind: str) -> int:
-    return sum(row["lag"] or 0 for row in await _offset_rows(client, group, kind.lower(), {}))
+async def _total_lag(client: Client, group: str, kind: str) -> int | None:
+    return _sum_of_lags(await _offset_rows(client, group, kind.lower(), {}))
+
+
+def _sum_of_lags(rows: Sequence[Mapping[str, Any]]) -> int | None:
+    """The lag of the partitions that have one; None if none has. Without a commit nobody knows how far behind it is."""
+    lags = [row["lag"] for row in rows if row["lag"] is not None]
+    return sum(lags) if lags else None
 
 
 async def _offset_rows(
@@ -166,7 +176,7 @@ async def _offset_rows(
     try:
         edges = await bounds(client, there, IsolationLevel.READ_COMMITTED)
     except KafkaError:
-        edges = {}  # some leader is away; the commits are worth showing all the same
+        edges = {}  # some leader is down; the commits are still worth showing
     rows = []
     for tp in partitions:
         offset = offsets.get(tp)
@@ -239,9 +249,19 @@ def _offset_table(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     ]
     head = ("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "MEMBER", "HOST")
-    total = sum(row["lag"] or 0 for row in rows)
     text = terminal.table(head, cells, right=("PARTITION", "OFFSET", "END", "LAG"))
-    return f"{text}\nlag of all partitions: {terminal.human_count(total)}"
+    return f"{text}\n{_summary(rows)}"
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    total = _sum_of_lags(rows)
+    if total is None:
+        return "lag: unknown, no partition has a committed offset"
+    unknown = sum(row["lag"] is None for row in rows)
+    if not unknown:
+        return f"lag of all partitions: {terminal.human_count(total)}"
+    with_lag = terminal.counted(len(rows) - unknown, "partition")
+    return f"lag of {with_lag}: {terminal.human_count(total)}; {unknown} without a committed offset"
 
 
 def _as_json(group: Group, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -262,7 +282,7 @@ def _as_json(group: Group, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             }
             for m in group.members
         ],
-        "lag": sum(row["lag"] or 0 for row in rows),
+        "lag": _sum_of_lags(rows),
         "offsets": list(rows),
     }
 
@@ -278,7 +298,9 @@ async def _reset(arguments: argparse.Namespace) -> int:
     async with connect(arguments) as client:
         group = await describe_group(client, arguments.group)
         if group.kind == "share":
-            raise CommandError(f"'{arguments.group}' is a {group.kind} group; only offsets of consumers can be reset")
+            raise CommandError(
+                f"'{arguments.group}' is a {group.kind} group; only offsets of consumer groups can be reset"
+            )
         if arguments.execute and group.state not in _QUIET_STATES:
             members = terminal.counted(len(group.members), "member")
             raise CommandError(f"group '{arguments.group}' is {group.state} with {members}; stop its consumers first")
@@ -357,7 +379,7 @@ async def _planned(
 
 
 async def _within_logs(client: Client, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """As Kafka's tool: what lies outside a log becomes its nearest edge, with a warning."""
+    """As in Kafka's tool, an offset outside a log becomes the nearest valid offset, with a warning."""
     plan = {}
     for tp, (start, end) in (await bounds(client, wanted)).items():
         plan[tp] = min(max(wanted[tp], start), end)
@@ -387,6 +409,10 @@ def _read_plan(path: str, group: str) -> dict[TopicPartition, int]:
 
 
 async def _delete(arguments: argparse.Namespace) -> int:
+    if sys.stdin.isatty() and not arguments.yes:
+        what = f"the offsets of {', '.join(arguments.topic)} in" if arguments.topic else "all offsets of"
+        if not terminal.confirm(f"delete {what} {', '.join(arguments.groups)}?"):
+            raise CommandError("nothing was deleted; use --yes to delete without confirmation")
     async with connect(arguments) as client:
         if not arguments.topic:
             results = await delete_groups(client, arguments.groups)

@@ -1,10 +1,13 @@
 """Records as lines of text and back.
 
-A JSON line holds all of a record, so that what `consume --format json` wrote, `produce --format json` writes again
-without loss. Bytes that are UTF-8 stand as a string, others as `{"base64": "…"}`, null as null:
+A JSON line holds a complete record, so `produce --format json` can write the output of `consume --format json`
+without loss. UTF-8 bytes are a string, other bytes are `{"base64": "…"}`, null as null:
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": null,
      "value": "text", "headers": [["trace", {"base64": "/w=="}], ["empty", null]]}
+
+The lines of a console's export are read too: {"text": "…"} or {"base64": "…"} with more beside it, and headers as
+{"name": …, "value": …}.
 """
 
 from __future__ import annotations
@@ -21,12 +24,19 @@ NO_TIMESTAMP: Final = -1
 INT64: Final = 1 << 63
 
 
+# A key or value as the console exports it: text or base64, its length, and what a schema makes of it.
+_EXPORTED: Final = {"text", "base64", "bytes", "decoded"}
+
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.?)", re.S)
+_UNESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "0": "\0", "\\": "\\"}
+
+
 class LineError(ValueError):
-    """A line that is no record; the message says why."""
+    """A line that is not a record; the message says why."""
 
 
 class Line(NamedTuple):
-    """A record as somebody wrote it down; None where the line does not say."""
+    """A record from a line; None for fields that the line does not have."""
 
     value: bytes | None
     key: bytes | None = None
@@ -35,6 +45,14 @@ class Line(NamedTuple):
     partition: int | None = None
     timestamp: int | None = None
     offset: int | None = None
+
+
+def unescaped(text: str) -> bytes:
+    r"""A separator as typed: `\t`, `\n`, `\0`, `\x1f` and `\\` stand for one character."""
+    try:
+        return _ESCAPE.sub(lambda found: _UNESCAPED.get(found[1]) or chr(int(found[1][1:], 16)), text).encode()
+    except ValueError:
+        raise LineError(f"'{text}': after a backslash use t, n, r, 0, \\ or two hex digits as in \\x1f") from None
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -57,8 +75,10 @@ def from_json_bytes(value: Any, what: str) -> bytes | None:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise LineError(f"{what} holds half of a surrogate pair, which is no text") from None
-    if isinstance(value, dict) and list(value) == ["base64"] and isinstance(value["base64"], str):
+            raise LineError(f"{what} has half of a surrogate pair, which is not valid text") from None
+    if isinstance(value, dict) and "text" in value and value.keys() <= _EXPORTED:
+        return from_json_bytes(value["text"], what)
+    if isinstance(value, dict) and value.keys() <= _EXPORTED and isinstance(value.get("base64"), str):
         return _decode_base64(value["base64"], what)
     raise LineError(f'{what} must be a string, null or {{"base64": "…"}}')
 
@@ -72,7 +92,7 @@ def to_json(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> str:
-    """One line, without its end."""
+    """One line, without the line break."""
     fields = {
         "topic": topic,
         "partition": partition,
@@ -87,6 +107,8 @@ def to_json(
 
 
 _KNOWN: Final = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
+# The console's export says more about a record, which is of no use for writing it.
+_PASSED_OVER: Final = {"transactional"}
 
 
 def from_json(text: str | bytes) -> Line:
@@ -96,7 +118,7 @@ def from_json(text: str | bytes) -> Line:
         raise LineError(f"not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise LineError("a line must be a JSON object")
-    unknown = fields.keys() - _KNOWN
+    unknown = fields.keys() - _KNOWN - _PASSED_OVER
     if unknown:
         raise LineError(f"unknown field '{min(unknown)}'; fields are {', '.join(sorted(_KNOWN))}")
     if "value" not in fields:
@@ -115,12 +137,14 @@ def from_json(text: str | bytes) -> Line:
 def _headers(value: Any) -> list[tuple[str, bytes | None]]:
     if value is None:
         return []
-    if isinstance(value, dict):  # easier to write by hand; a name cannot come twice then
+    if isinstance(value, dict):  # easier to write by hand, but names cannot repeat
         value = list(value.items())
     if not isinstance(value, list):
         raise LineError("headers must be a list of [name, value] pairs")
     found = []
     for pair in value:
+        if isinstance(pair, dict) and pair.keys() == {"name", "value"}:
+            pair = [pair["name"], pair["value"]]
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], str):
             raise LineError("headers must be a list of [name, value] pairs")
         found.append((pair[0], from_json_bytes(pair[1], f"header '{pair[0]}'")))

@@ -1,4 +1,4 @@
-"""`ottla migrate`: the way to a larger cluster."""
+"""`ottla migrate`: copy topics to another cluster."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from ottla.client.admin import OVERRIDES, NewTopic, alter_configs, create_topics
 from ottla.client.offsets import Committed, bounds, commit, committed
 from ottla.enums import AlterConfigOp, ConfigResourceType, IsolationLevel
 from ottla.errors import InvalidConfig, KafkaError
+from ottla.system import on_signal
 
 if TYPE_CHECKING:
     from ottla.cli.migration import Copy, State
@@ -38,9 +39,9 @@ TopicPartition = tuple[str, int]
 DEFAULT_STATE: Final = "ottla-migrate.json"
 _NEVER: Final = str((1 << 63) - 1)
 KINDS_WITH_OFFSETS: Final = ("classic", "consumer", "streams")
-"""Offsets that were committed for a group without members are there for whichever kind of member comes first."""
+"""Offsets of a group without members can be used by the first member of any kind."""
 
-# While records are copied nothing may remove, restamp or refuse them; the topic's own settings come at the end.
+# While records are copied, nothing may remove, restamp or refuse them. The topic's own settings are applied at the end.
 WHILE_COPYING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -52,7 +53,7 @@ WHILE_COPYING: Final = {
 }
 _CONFIG_POLL_S: Final = 0.1
 _CONFIG_POLLS: Final = 100
-# They name brokers of the source.
+# These refer to brokers of the source.
 _NOT_COPIED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
@@ -63,9 +64,9 @@ def add_parser(subparsers: Any) -> None:
         "migrate",
         "copy topics, settings and group offsets to another cluster",
         "Copy topics to another Kafka cluster: records with keys, headers, timestamps, partitions and compression, "
-        "the topics' settings, and the offsets of groups. Only committed records are copied. After an interruption "
-        "the same command goes on where it stopped; run again later, it copies what is new. Nobody else may write "
-        "to the topics on the target meanwhile.",
+        "the topics' settings, and the offsets of groups. Only committed records are copied. After an "
+        "interruption, run the same command to continue; run it again later to copy new records. No other program "
+        "may write to these topics on the target during the copy.",
         examples=(
             "ottla migrate --to kafka:9092 --dry-run",
             "ottla migrate --to kafka:9092 --replicas 3",
@@ -73,11 +74,11 @@ def add_parser(subparsers: Any) -> None:
             "ottla migrate --to kafka:9092 --follow                   # until Ctrl-C, then groups and settings",
         ),
     )
-    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="names or shell patterns (all but internal ones)")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="names or shell patterns (all except internal ones)")
     parser.add_argument("--to", required=True, metavar="HOST:PORT", help="brokers of the target cluster")
     parser.add_argument("--to-config", metavar="FILE", help="client properties for the target")
     parser.add_argument("--exclude", action="append", default=[], metavar="PATTERN", help="topics to leave out")
-    parser.add_argument("--replicas", type=int, default=-1, metavar="N", help="copies on the target (its default)")
+    parser.add_argument("--replicas", type=int, default=-1, metavar="N", help="replicas on the target (its default)")
     parser.add_argument("--groups", action="append", metavar="PATTERN", help="groups whose offsets are copied (all)")
     parser.add_argument("--no-groups", action="store_true", help="do not copy group offsets")
     parser.add_argument("--no-configs", action="store_true", help="create topics with the target's settings")
@@ -96,12 +97,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _migrate(arguments: argparse.Namespace) -> int:
-    """Whatever the moment of Ctrl-C or SIGTERM, the state is saved and the same command goes on later."""
+    """Save the state on Ctrl-C or SIGTERM at any moment, so that the same command can continue later."""
     state = State(Path(arguments.state))
     work = asyncio.create_task(_work(arguments, state))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, work.cancel)
+        on_signal(loop, number, work.cancel)
     try:
         return await work
     except asyncio.CancelledError:
@@ -173,7 +174,7 @@ async def _plan(
     topics: Mapping[str, Topic],
     known: Mapping[str, Topic],
 ) -> None:
-    """Positions and ends of all partitions; refuses a target that holds something else."""
+    """Positions and ends of all partitions; refuses a target with other records."""
     partitions = [(name, index) for name, topic in topics.items() for index in topic.partitions]
     edges = await bounds(source, partitions, IsolationLevel.READ_COMMITTED)
     fresh = []
@@ -249,7 +250,7 @@ async def _create(
             continue
         wanted: dict[str, str | None] = {**configs.get(name, {}), **WHILE_COPYING}
         result: Any = None
-        # An older target may not know a setting for the time of copying; it can do without.
+        # An older target may not know one of the temporary settings; they are optional.
         for settings in (wanted, dict(configs.get(name, {}))):
             new = NewTopic(name, len(topic.partitions), arguments.replicas, settings)
             result = (await create_topics(target, [new]))[name]
@@ -260,7 +261,7 @@ async def _create(
 
 
 async def _reopen(arguments: argparse.Namespace, target: Client, state: State, names: list[str]) -> None:
-    """Topics of an earlier run have their own settings already: they get those for copying again."""
+    """Topics of an earlier run already have their own settings: give them the temporary ones again."""
     pending = {copy.tp[0] for copy in state.copies.values() if arguments.follow or copy.next_offset < copy.end}
     waiting = [name for name in names if name in pending]
     asked: set[str] = set()
@@ -270,7 +271,7 @@ async def _reopen(arguments: argparse.Namespace, target: Client, state: State, n
         found = await describe_configs(target, ConfigResourceType.TOPIC, waiting)
         for name in list(waiting):
             entries = found[name]
-            # Only what the target knows: an older one lacks some of them.
+            # Only settings that the target knows: an older one lacks some of them.
             now = {e.name: e.value for e in entries} if isinstance(entries, list) else {}
             wrong = [
                 (key, AlterConfigOp.SET, value) for key, value in WHILE_COPYING.items() if now.get(key, value) != value
@@ -306,7 +307,7 @@ async def _copy(
         except asyncio.CancelledError:
             if not arguments.follow:
                 raise
-            # Ctrl-C is how following ends; groups and settings come after it.
+            # Ctrl-C ends --follow; then groups and settings are copied.
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
@@ -319,7 +320,7 @@ def _warn_gap(tp: TopicPartition, position: int, start: int) -> None:
 async def _copy_groups(
     arguments: argparse.Namespace, source: Client, target: Client, state: State
 ) -> dict[str, dict[TopicPartition, int]]:
-    """Offsets of the groups, in terms of the target."""
+    """Copy the offsets of the groups, converted to offsets of the target."""
     moved: dict[str, dict[TopicPartition, int]] = {}
     patterns = arguments.groups or ["*"]
     for group in await list_groups(source):
@@ -343,7 +344,7 @@ async def _copy_groups(
 async def _finish_configs(
     target: Client, topics: Mapping[str, Topic], configs: Mapping[str, Mapping[str, str | None]]
 ) -> None:
-    """Give topics their own settings, and take back those for the time of copying."""
+    """Give topics their own settings, and remove the temporary ones."""
     there = await describe_configs(target, ConfigResourceType.TOPIC, list(topics))
     for name in topics:
         entries = there[name]

@@ -1,9 +1,9 @@
 """Copying partitions from one cluster to another, record for record, so that it can be interrupted anywhere.
 
-Committed records are read in order and written in order, so the target's end says exactly how far a copy came: after an
-interruption the records that were written but not yet noted in the state file are counted there and passed over.
-Offsets stay the same where nothing is missing at the source; where retention, compaction or transaction markers left
-gaps they shift, and a map of the shifts is kept for the offsets of groups.
+Committed records are read in order and written in order, so the end of the target's log shows the exact progress: after
+an interruption, records that were written but not yet in the state file are counted there and skipped.
+Offsets stay the same if the source has no gaps. Gaps of retention, compaction or transaction markers shift them, and
+a map of the shifts is kept for the offsets of groups.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ TopicPartition = tuple[str, int]
 
 STATE_VERSION: Final = 1
 SMALL_BATCH_BYTES: Final = 16 * 1024
-"""Smaller ones are put together; larger ones are sent on with the compressed bytes that they have."""
+"""Smaller batches are merged; larger ones keep their compressed bytes."""
 SAVE_EVERY_S: Final = 1.0
 QUEUED_FETCHES: Final = 2
 
 
 @dataclass(slots=True)
 class Copy:
-    """One partition: how far it is copied, and how offsets map. Offsets are the source's unless named otherwise."""
+    """The progress of one partition, and how its offsets map. Offsets are those of the source unless named
+    otherwise.
+    """
 
     tp: TopicPartition
     next_offset: int
@@ -47,7 +49,7 @@ class Copy:
     shifts: list[tuple[int, int, bool]] = field(default_factory=list)
     """(offset, target offset, whether no offset is missing within the batch that starts there), where that changes."""
     skip: int = 0
-    """Records that are on the target already, though the state file does not know."""
+    """Records that are already on the target but not in the state file."""
     end: int = 0
 
     def note(self, offset: int, target_offset: int, dense: bool) -> None:
@@ -71,7 +73,7 @@ class Copy:
 
 
 class State:
-    """The state file: what was copied so far, of which cluster to which."""
+    """The state file: what was copied so far, and between which clusters."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -121,7 +123,7 @@ class State:
 
 
 async def resume_points(target: Client, copies: Mapping[TopicPartition, Copy]) -> None:
-    """Learn from the target's ends what was written after the state was last saved."""
+    """Find out from the target's end offsets what was written after the state was last saved."""
     for tp, (_, end) in (await bounds(target, copies)).items():
         copy = copies[tp]
         if end < copy.target_next:
@@ -133,7 +135,7 @@ async def resume_points(target: Client, copies: Mapping[TopicPartition, Copy]) -
 
 
 class Copier:
-    """Copies partitions side by side, each in order."""
+    """Copies partitions in parallel, each in order."""
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class Copier:
         self._fetcher = Fetcher(source, positions, isolation=IsolationLevel.READ_COMMITTED, on_gap=on_gap)
 
     async def run(self) -> None:
-        """Until every partition reached its end, or without end if told to follow."""
+        """Run until every partition is copied, or forever with --follow."""
         if not self._copies:
             return
         try:
@@ -222,7 +224,7 @@ def _first(failures: BaseExceptionGroup[Any]) -> BaseException:
 
 
 class _Writing:
-    """Writes what one fetch brought; the copy's state changes only when all of it is written."""
+    """Writes the result of one fetch. The copy's state changes only when all of it is written."""
 
     def __init__(self, producer: Producer, copy: Copy) -> None:
         self._producer = producer
@@ -249,7 +251,7 @@ class _Writing:
         self._copy.skip = self._skip
 
     def _passes_through(self, batch: AnyBatch) -> bool:
-        """Whether the bytes can go on as they are: no record missing, none to skip, times as the records have them."""
+        """Whether the bytes can be sent unchanged: no record missing, none to skip, and timestamps from the records."""
         return (
             isinstance(batch, Batch)
             and batch.size >= SMALL_BATCH_BYTES
@@ -302,8 +304,8 @@ class _Writing:
         if offset >= 0 and offset != self._written:
             topic, partition = self._copy.tp
             raise CommandError(
-                f"{topic}-{partition}: somebody else writes to it on the target (offset {offset} instead of "
-                f"{self._written}); stop them, delete the topic there and the state file, and start over"
+                f"{topic}-{partition}: another program writes to it on the target (offset {offset} instead of "
+                f"{self._written}); stop it, delete the topic there and the state file, and start over"
             )
         self._written += count
 
@@ -326,11 +328,11 @@ def _fresh(batch: Batch) -> bytearray:
 
 
 async def target_offset(source: Client, copy: Copy, offset: int) -> int:
-    """Where a group that committed `offset` at the source goes on at the target."""
+    """Where a group that committed `offset` at the source continues on the target."""
     target, count_from = copy.shifted(offset)
     if count_from is None:
         return target
-    # Within a batch that lost records to compaction: count those that are left before the offset.
+    # Compaction removed records of this batch: count those that are left before the offset.
     fetcher = Fetcher(source, {copy.tp: count_from}, isolation=IsolationLevel.READ_COMMITTED)
     try:
         while fetcher.positions[copy.tp] <= offset:

@@ -1,4 +1,4 @@
-"""`ottla pipeline`: what leaves topics for analysis, and what comes back, through Spark."""
+"""`ottla pipeline`: moves records between topics and tables, with Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
         "pipeline",
         "archive, replay, count, parse and query topics with Spark",
         "Pipelines between topics and tables, on Spark: on this machine, or on a cluster with --master. Needs Java and "
-        "`pip install 'ottla[spark]'`. Each goes on where it stopped when the same command is run again.",
+        "`pip install 'ottla[spark]'`. Run the same command again to continue where it stopped.",
         examples=(
             "ottla pipeline archive orders --out /data/orders",
             "ottla pipeline sql 'select key, count(*) from orders group by key'",
@@ -71,9 +71,12 @@ def _verbs() -> dict[str, tuple[Callable[[Any], None], Callable[[argparse.Namesp
 def _translated(arguments: argparse.Namespace, verb: Callable[[argparse.Namespace], int]) -> int:
     from ottla.spark.errors import SparkSetupError
     from ottla.spark.pipelines.errors import PipelineError, explain
+    from ottla.spark.pipelines.object_stores import check_location
 
     with signals_restored():
         try:
+            for name in ("out", "checkpoint", "archive"):
+                check_location(getattr(arguments, name, None))
             return verb(arguments)
         except (PipelineError, SparkSetupError) as error:
             raise CommandError(str(error)) from None
@@ -110,7 +113,7 @@ def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Checked at once, as a wrong format or catalog needs no Spark to be found."""
+    """Checked immediately: a wrong format or catalog can be found without Spark."""
     from ottla.spark.pipelines.formats import check_format
 
     found = {name: getattr(arguments, name) for name in ("format", "catalog", "table_name")}
@@ -119,9 +122,19 @@ def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
+def _registry_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of the registry; empty if none is named."""
+    if arguments.registry is None:
+        if arguments.subject is not None or arguments.registry_option:
+            raise UsageError("--subject and --registry-option need a registry: add --registry URL")
+        return {}
+    options = pairs(arguments.registry_option, "--registry-option")
+    return {"registry": arguments.registry, "registry_options": options, "subject": arguments.subject}
+
+
 def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -> Any:
-    """Start Spark, run a pipeline with a bar, and give what it gave."""
-    # Everything that can be refused without Spark is refused before its seconds of starting.
+    """Start Spark, run a pipeline with a progress bar, and return its result."""
+    # Refuse what can be refused without Spark before Spark takes seconds to start.
     options = {**_reading_options(arguments), **more}
     stop = Stop()
     with spark_for(arguments, stop) as spark, Bar(arguments) as bar:
@@ -129,17 +142,18 @@ def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -
 
 
 def _check_topics(arguments: argparse.Namespace) -> None:
-    from ottla.spark.pipelines.topics import Cluster
+    from ottla.spark.pipelines.topics import BlockingClient
 
     options = connection_options(arguments)
-    Cluster(options["bootstrap"], options.get("client_config", {}), arguments.timeout).resolve(arguments.topics)
+    BlockingClient(options["bootstrap"], options.get("client_config", {}), arguments.timeout).resolve(arguments.topics)
 
 
 def _archive(arguments: argparse.Namespace) -> int:
     from ottla.spark import archive
 
     _check_topics(arguments)
-    done = _run(arguments, archive, topics=arguments.topics, out=arguments.out, compression=arguments.compression)
+    how = {"compression": arguments.compression, "decode": arguments.decode, **_registry_options(arguments)}
+    done = _run(arguments, archive, topics=arguments.topics, out=arguments.out, **how)
     more = done.details
     text = (
         f"archived {speed(done)} to {more['out']}: {terminal.counted(more['files'], 'file')}, "
@@ -180,10 +194,19 @@ def _compact(arguments: argparse.Namespace) -> int:
     from ottla.spark.pipelines.archive import check_archive
 
     check_archive(arguments.archive)
-    with spark_for(arguments) as spark:
-        done = compact(arguments.archive, target_bytes=arguments.target_mb << 20, spark=spark)
+    target_bytes = arguments.target_mb << 20
+    if arguments.dry_run:
+        done = compact(arguments.archive, target_bytes=target_bytes, dry_run=True)
+    else:
+        with spark_for(arguments) as spark:
+            done = compact(arguments.archive, target_bytes=target_bytes, spark=spark)
     if arguments.json:
         terminal.print_json(asdict(done))
+    elif done.dry_run:
+        print(
+            f"{terminal.counted(done.merged, 'file')} would be merged: {done.files_before} files would be "
+            f"{done.files_after}"
+        )
     else:
         print(
             f"merged {terminal.counted(done.merged, 'file')}: {done.files_before} files are {done.files_after} now, "
@@ -269,11 +292,19 @@ def _stats(arguments: argparse.Namespace) -> int:
 def _parse(arguments: argparse.Namespace) -> int:
     from ottla.spark import parse
     from ottla.spark.pipelines.decoders import load_decoding
+    from ottla.spark.pipelines.registered import registered
 
     how = {name: getattr(arguments, name) for name in ("schema", "message", "framing")}
     how["writer_schemas"] = pairs(arguments.writer_schema, "--writer-schema")
-    load_decoding(arguments.value_format, **how)
-    how["value_format"] = arguments.value_format
+    registry = _registry_options(arguments)
+    if registry:
+        named = [registry[name] for name in ("registry", "registry_options", "subject")]
+        registered(named[0], named[1], named[2], arguments.topics, arguments.message)
+    elif not arguments.value_format or not arguments.schema:
+        raise UsageError("parse needs --value-format and --schema, or --registry")
+    else:
+        load_decoding(arguments.value_format, **how)
+    how |= {"value_format": arguments.value_format, **registry}
     _check_topics(arguments)
     done = _run(
         arguments, parse, topics=arguments.topics, out=arguments.out, dead_letters=arguments.dead_letters, **how
@@ -289,7 +320,8 @@ def _snapshot(arguments: argparse.Namespace) -> int:
     from ottla.spark import snapshot
 
     _check_topics(arguments)
-    done = _run(arguments, snapshot, topics=arguments.topics, out=arguments.out, envelope=arguments.envelope)
+    how = {"envelope": arguments.envelope, "merge": arguments.merge}
+    done = _run(arguments, snapshot, topics=arguments.topics, out=arguments.out, **how)
     keys = terminal.counted(done.details["keys"], "key")
     return finish(arguments, done, f"read {speed(done)}; {keys} in {done.details['out']}")
 
@@ -319,6 +351,7 @@ def _sql(arguments: argparse.Namespace) -> int:
             spark=spark,
             on_progress=bar.show,
             stop=stop.event,
+            **_registry_options(arguments),
             **asked,
         )
     if arguments.json:

@@ -14,30 +14,34 @@ def _spark_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("spark")
     group.add_argument("--master", metavar="URL", help="where Spark runs: local[*] (default), spark://…, yarn, k8s://…")
     group.add_argument(
-        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark's; repeatable"
+        "--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeatable"
     )
-    group.add_argument("--spark-log", metavar="FILE", help="keep what Spark says")
+    group.add_argument("--spark-log", metavar="FILE", help="write Spark's own log to this file")
 
 
 def _source_option(group: Any) -> None:
     group.add_argument(
         "--source",
         choices=("kafka", "ottla"),
-        help="what reads: Spark's official connector (default, where it can be had), or Ottla's own source",
+        help="the source: Spark's official connector (default, if available), or Ottla's own",
     )
 
 
 def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
     group = parser.add_argument_group("reading")
-    group.add_argument("--start", metavar="WHERE", help="of a first run: earliest (default), latest, a time, or -2h")
+    group.add_argument(
+        "--start", metavar="WHERE", help="where the first run starts: earliest (default), latest, a time, or -2h"
+    )
     group.add_argument(
         "--isolation", choices=("read_committed", "read_uncommitted"), default="read_committed", help="(read_committed)"
     )
     _source_option(group)
-    group.add_argument("--data", metavar="DIR", help="read the segment files of this data folder instead of the wire")
-    group.add_argument("--checkpoint", metavar="DIR", help="where it is kept how far the pipeline is")
+    group.add_argument(
+        "--data", metavar="DIR", help="read the segment files of this data folder instead of asking the broker"
+    )
+    group.add_argument("--checkpoint", metavar="DIR", help="where the pipeline keeps its progress")
     group.add_argument("--group", metavar="NAME", help="the consumer group that shows the progress")
-    group.add_argument("--no-group", action="store_true", help="commit to no group")
+    group.add_argument("--no-group", action="store_true", help="do not commit to a group")
     if not stream:
         return
     group.add_argument("--max-records", type=int, metavar="N", help="the largest micro-batch (2000000)")
@@ -45,9 +49,9 @@ def _reading(parser: argparse.ArgumentParser, *, stream: bool = True) -> None:
         "--on-data-loss",
         choices=("warn", "fail"),
         default="warn",
-        help="when retention removed records before they were read (warn)",
+        help="what to do if retention removed records before they were read (warn)",
     )
-    group.add_argument("--follow", action="store_true", help="go on with new records until Ctrl-C")
+    group.add_argument("--follow", action="store_true", help="continue with new records until Ctrl-C")
     group.add_argument(
         "--interval",
         type=argument(parse_duration),
@@ -61,12 +65,13 @@ def _table_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--format",
         metavar="FORMAT",
-        help="parquet, delta or iceberg (that of the table which is there, or parquet)",
+        help="parquet, delta or iceberg (default: the format of the existing table, or parquet)",
     )
     group.add_argument(
         "--catalog",
         metavar="CATALOG",
-        help="of Iceberg: sql (SQLite in the table's folder; default), hadoop, a database's URL, or http://… (REST)",
+        help="the Iceberg catalog: sql (SQLite in the table's folder; default), hadoop, a database's URL, or "
+        "http://… (REST)",
     )
     group.add_argument(
         "--catalog-option",
@@ -75,7 +80,20 @@ def _table_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a property of the catalog, with ${env:NAME} for secrets; repeatable",
     )
-    group.add_argument("--table-name", metavar="NAME", help="in the catalog: NAMESPACE.TABLE (default.FOLDER)")
+    group.add_argument("--table-name", metavar="NAME", help="the name in the catalog: NAMESPACE.TABLE (default.FOLDER)")
+
+
+def _registry_options(parser: argparse.ArgumentParser, subject: str) -> None:
+    group = parser.add_argument_group("schema registry")
+    group.add_argument("--registry", metavar="URL", help="a schema registry with Confluent's API")
+    group.add_argument(
+        "--registry-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="basic.auth.user.info, bearer.auth.token or ssl.ca.location, with ${env:NAME} for secrets; repeatable",
+    )
+    group.add_argument("--subject", metavar="NAME", help=f"the subject of the schemas ({subject})")
 
 
 @contextmanager
@@ -91,7 +109,7 @@ def _pipeline(
     out: str | None = None,
     table: bool = False,
 ) -> Iterator[argparse.ArgumentParser]:
-    """A verb: the topics it reads and the table it keeps, then options of its own, then those that all verbs share."""
+    """A verb: the topics it reads and the table it keeps, then its own options, then those that all verbs share."""
     parser = subcommand(kinds, name, help_text, description, examples)
     if topics:
         parser.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
@@ -114,16 +132,16 @@ def add_archive(kinds: Any) -> None:
         "archive",
         "copy topics to Parquet files, each offset in exactly one",
         "Copy topics to Parquet files below DIR/topic=…/date=…/, named topic-partition-first-last.parquet; as plain "
-        "files, or as a Delta or Iceberg table. Run again, or after a crash at any point, it goes on exactly where it "
-        "stopped.",
+        "files, or as a Delta or Iceberg table. If you run it again, even after a crash, it continues exactly where "
+        "it stopped.",
         examples=(
             "ottla pipeline archive orders --out /data/archive",
             "ottla pipeline archive 'orders*' payments --out /data/archive --follow --interval 1m",
             "ottla pipeline archive orders --out /data/lake/orders --format delta",
             "ottla pipeline archive orders --out /data/lake/orders --format iceberg --catalog http://catalog:8181",
-            "ottla pipeline archive orders --out s3a://bucket/archive --master spark://head:7077",
+            "ottla pipeline archive orders --out s3://bucket/orders --format delta --master spark://head:7077",
         ),
-        out="a folder, or a URL that Hadoop knows",
+        out="a folder, s3://BUCKET/PATH for Delta and Iceberg, or a URL of Hadoop",
         table=True,
     ) as parser:
         parser.add_argument(
@@ -132,6 +150,12 @@ def add_archive(kinds: Any) -> None:
             default="snappy",
             help="of the files (snappy)",
         )
+        parser.add_argument(
+            "--decode",
+            action="store_true",
+            help="add the fields of the values as columns, using the schemas of --registry (Delta and Iceberg)",
+        )
+        _registry_options(parser, "TOPIC-value")
 
 
 def add_verify(kinds: Any) -> None:
@@ -139,8 +163,8 @@ def add_verify(kinds: Any) -> None:
         kinds,
         "verify",
         "prove that each offset of an archive is in exactly one file",
-        "Check that the files hold what their names say, that no offset is in two, and that the log has no record that "
-        "is in none. Exit code 1 if something is wrong.",
+        "Check that the files hold what their names say, that no offset is in two files, and that no record of the log "
+        "is missing. Exit code 1 if something is wrong.",
         examples=("ottla pipeline verify /data/archive", "ottla pipeline verify /data/archive --content"),
         topics=False,
         reads=None,
@@ -149,7 +173,7 @@ def add_verify(kinds: Any) -> None:
         parser.add_argument(
             "--content", action="store_true", help="compare keys, values, headers and times with the log"
         )
-        parser.add_argument("--no-log", action="store_true", help="check the files alone, without a broker")
+        parser.add_argument("--no-log", action="store_true", help="check only the files, without a broker")
         _source_option(parser)
 
 
@@ -158,22 +182,24 @@ def add_compact(kinds: Any) -> None:
         kinds,
         "compact",
         "merge small files of an archive",
-        "Merge neighbouring files of a partition and day until they are large enough. Each offset stays in one.",
+        "Merge neighbouring files of a partition and day until they are large enough. Each offset stays in exactly "
+        "one file.",
         examples=("ottla pipeline compact /data/archive --target-mb 256",),
         topics=False,
         reads=None,
     ) as parser:
         parser.add_argument("archive", metavar="DIR")
         parser.add_argument("--target-mb", type=int, default=128, metavar="N", help="the size to reach (128)")
+        parser.add_argument("--dry-run", action="store_true", help="only say how many files would be merged")
 
 
 def add_upkeep(kinds: Any) -> None:
     parser = subcommand(
         kinds,
         "upkeep",
-        "remove old versions of a table, and files that nothing names",
-        "Delta and Iceberg keep the files of earlier versions to look back at, and a writer that was killed leaves "
-        "files that no commit names. Remove both when they are old. Needs no Spark.",
+        "remove old versions of a table, and unused files",
+        "Delta and Iceberg keep the files of earlier versions, and a killed writer leaves files that no commit "
+        "uses. Remove both when they are old. Does not start Spark.",
         examples=(
             "ottla pipeline upkeep /data/lake/orders --dry-run",
             "ottla pipeline upkeep /data/lake/customers --expire 2d",
@@ -185,7 +211,7 @@ def add_upkeep(kinds: Any) -> None:
         type=argument(parse_duration),
         default=7 * 86_400_000,
         metavar="DURATION",
-        help="how old a version, or a file that nothing names, must be (7d)",
+        help="the minimum age of the versions and unused files to remove (7d)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     add_json(parser)
@@ -197,7 +223,7 @@ def add_replay(kinds: Any) -> None:
         "replay",
         "write an archive back to a topic",
         "Write archived records to a topic with their keys, values, headers, timestamps, partitions and order, in "
-        "transactions. The same command goes on where it stopped, also after a crash; nothing is written twice.",
+        "transactions. The same command continues where it stopped, even after a crash; nothing is written twice.",
         examples=(
             "ottla pipeline replay /data/archive --to-topic orders-again",
             "ottla pipeline replay /data/archive --prefix replayed. --speed 10      # ten times as fast as it was",
@@ -208,24 +234,26 @@ def add_replay(kinds: Any) -> None:
     ) as parser:
         parser.add_argument("archive", metavar="DIR")
         parser.add_argument(
-            "--to-topic", metavar="TOPIC", help="where to (a topic of the same name); created if missing"
+            "--to-topic", metavar="TOPIC", help="the target (default: the topic's own name); created if missing"
         )
-        parser.add_argument("--prefix", default="", help="in front of the topics' names, when there are several")
+        parser.add_argument("--prefix", default="", help="prefix of the target topics, if there are several")
         parser.add_argument("--only", metavar="TOPIC", help="one of the archived topics")
         parser.add_argument(
             "--speed",
             type=float,
             default=0.0,
             metavar="X",
-            help="1 as it was recorded, 10 ten times as fast (no pauses)",
+            help="1: original speed, 10: ten times as fast (default: no pauses)",
         )
         parser.add_argument("--rate", type=float, default=0.0, metavar="N", help="records per second instead")
-        parser.add_argument("--since", metavar="TIME", help="only records that are younger")
-        parser.add_argument("--until", metavar="TIME", help="only records that are older")
+        parser.add_argument("--since", metavar="TIME", help="only records after this time")
+        parser.add_argument("--until", metavar="TIME", help="only records before this time")
         parser.add_argument(
             "--compression", choices=("none", "gzip", "snappy", "lz4", "zstd"), default="none", help="of batches (none)"
         )
-        parser.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
+        parser.add_argument(
+            "--again", action="store_true", help="start from the beginning, even if it was replayed before"
+        )
         parser.add_argument("--group", metavar="NAME", help="the consumer group that keeps and shows the progress")
 
 
@@ -261,7 +289,7 @@ def add_stats(kinds: Any) -> None:
             "--late-after",
             type=argument(parse_duration),
             metavar="DURATION",
-            help="how far behind the latest before it a record is called late (1s)",
+            help="a record counts as late if it is this far behind the latest earlier one (1s)",
         )
         parser.add_argument("--to-topic", metavar="TOPIC", help="send changed windows there as well, as JSON")
         parser.add_argument("--report", metavar="FILE", help="draw the windows: .html or .png")
@@ -271,29 +299,36 @@ def add_parse(kinds: Any) -> None:
     with _pipeline(
         kinds,
         "parse",
-        "values to typed columns by a schema, bad records to a dead-letter topic",
-        "Write values as typed columns to a table. Records that do not fit go, with all their bytes and the reason in "
-        "headers, to a dead-letter topic.",
+        "write values as typed columns, and bad records to a dead-letter topic",
+        "Write values as typed columns to a table. Records that do not match the schema go to a dead-letter topic, "
+        "unchanged, with the reason in their headers.",
         examples=(
             "ottla pipeline parse orders --out /data/o --value-format json --schema 'id BIGINT NOT NULL, price DOUBLE'",
             "ottla pipeline parse orders --out /data/o --value-format avro --schema order.avsc --framing confluent",
             "ottla pipeline parse orders --out /data/o --value-format protobuf --schema shop.desc --message shop.Order",
+            "ottla pipeline parse orders --out /data/o --format delta --registry http://127.0.0.1:8081",
         ),
         out="the table",
         table=True,
     ) as parser:
         parser.add_argument(
-            "--value-format", required=True, choices=("json", "avro", "protobuf"), help="what the values are"
+            "--value-format",
+            default="",
+            choices=("json", "avro", "protobuf"),
+            help="what the values are; needed without --registry",
         )
         parser.add_argument(
             "--schema",
-            required=True,
+            default="",
             metavar="SCHEMA",
-            help="DDL, JSON Schema or Avro schema, itself or in a file; a .proto file or descriptor set",
+            help="DDL, a JSON Schema or an Avro schema, as text or in a file; a .proto file or a descriptor set",
         )
         parser.add_argument("--message", default="", metavar="NAME", help="the Protobuf message: package.Name")
         parser.add_argument(
-            "--framing", choices=("plain", "confluent"), default="plain", help="what stands before the value"
+            "--framing",
+            choices=("plain", "confluent"),
+            default="plain",
+            help="whether a schema id comes before the value",
         )
         parser.add_argument(
             "--writer-schema",
@@ -303,14 +338,15 @@ def add_parse(kinds: Any) -> None:
             help="the Avro schema that values with this id were written with; repeatable",
         )
         parser.add_argument("--dead-letters", metavar="TOPIC", help="for bad records (TOPIC.dead-letters)")
+        _registry_options(parser, "TOPIC-value")
 
 
 def add_snapshot(kinds: Any) -> None:
     with _pipeline(
         kinds,
         "snapshot",
-        "the latest value of each key as a table",
-        "Keep a table of the latest value of each key; tombstones take their keys away.",
+        "keep the latest value of each key in a table",
+        "Keep a table of the latest value of each key; tombstones remove their keys.",
         examples=(
             "ottla pipeline snapshot customers --out /data/customers",
             "ottla pipeline snapshot shop.public.customers --out /data/customers --envelope debezium --format iceberg",
@@ -324,13 +360,19 @@ def add_snapshot(kinds: Any) -> None:
             default="plain",
             help="what the values are: rows (default), or Debezium's change events in JSON",
         )
+        parser.add_argument(
+            "--merge",
+            choices=("copy-on-write", "merge-on-read"),
+            default="copy-on-write",
+            help="rewrite files with rows of changed keys (default), or, for Iceberg, only mark those rows as deleted",
+        )
 
 
 def add_sql(kinds: Any) -> None:
     with _pipeline(
         kinds,
         "sql",
-        "a query over topics as tables",
+        "run a query over topics as tables",
         "Run a query in which topics are tables (with _ for . and - in their names), and print its rows, or write them "
         "to a table or a topic. Columns: key, value, topic, partition, offset, timestamp, headers.",
         examples=(
@@ -353,11 +395,12 @@ def add_sql(kinds: Any) -> None:
             metavar="TABLE=DDL",
             help="columns of the JSON in the values, or a file",
         )
-        parser.add_argument("--binary", action="store_true", help="keys and values as bytes, not as text")
+        parser.add_argument("--binary", action="store_true", help="show keys and values as bytes, not as text")
         parser.add_argument("--out", metavar="DIR", help="write a table there")
         parser.add_argument("--to-topic", metavar="TOPIC", help="write to this topic")
-        parser.add_argument("--limit", type=int, default=1000, metavar="N", help="rows to print at most (1000)")
-        parser.add_argument("--stream", action="store_true", help="go on from --checkpoint with what is new")
+        parser.add_argument("--limit", type=int, default=1000, metavar="N", help="the most rows to print (1000)")
+        parser.add_argument("--stream", action="store_true", help="continue from --checkpoint with new records")
+        _registry_options(parser, "of --to-topic: TOPIC-value")
 
 
 def add_quality(kinds: Any) -> None:
@@ -380,8 +423,8 @@ def add_run(kinds: Any) -> None:
         kinds,
         "run",
         "run the pipelines that a YAML file declares",
-        "Run pipelines from a YAML file in their order, with one Spark; those that follow their topics run side by "
-        "side until Ctrl-C.",
+        "Run the pipelines of a YAML file in order, in one Spark session. Those with `follow` run in parallel "
+        "until Ctrl-C.",
         examples=("ottla pipeline run pipelines.yaml", "ottla pipeline run pipelines.yaml --check"),
         topics=False,
         reads=None,

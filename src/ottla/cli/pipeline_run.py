@@ -24,7 +24,7 @@ def run_file(arguments: argparse.Namespace) -> int:
         return OK
     arguments.master = arguments.master or session_options.get("master")
     arguments.conf = [*(f"{key}={value}" for key, value in session_options.get("conf", {}).items()), *arguments.conf]
-    # The command line wins over the file, and the file over the environment.
+    # The command line overrides the file, and the file overrides the environment.
     connection = connection_options(arguments)
     fallback = {} if arguments.bootstrap else {"bootstrap": connection.pop("bootstrap")}
     chosen = [Declared(e.name, e.pipeline, {**fallback, **e.arguments, **connection}) for e in entries]
@@ -58,7 +58,7 @@ def run_file(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one entry did; None where a pipeline has no such thing."""
+    """What one entry did; None for figures that a pipeline does not have."""
 
     name: str
     result: str = "done"
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def found(self) -> bool:
-        """Whether there is something to look at."""
+        """Whether there is something for the user to look at."""
         return bool(self.findings or self.dead_letters or self.lost)
 
     def cells(self) -> tuple[object, ...]:
@@ -126,7 +126,7 @@ def one_line(result: Any) -> str:
     """What an entry did, for the line that reports its end."""
     if hasattr(result, "records_per_second"):
         bad = result.details.get("bad")
-        return speed(result) + (f"; {terminal.counted(bad, 'record')} did not fit" if bad else "")
+        return speed(result) + (f"; {terminal.counted(bad, 'record')} did not match" if bad else "")
     if hasattr(result, "ok"):
         return "each offset is in exactly one file" if result.ok else "; ".join(result.problems)
     if hasattr(result, "clean"):

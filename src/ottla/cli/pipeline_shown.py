@@ -7,21 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from ottla.cli import terminal
-from ottla.cli.common import INTERRUPTED, OK, UsageError, bootstrap_of, parse_settings
+from ottla.cli.common import INTERRUPTED, OK, UsageError, parse_settings, target_of
 
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Where the cluster is, and how to log in."""
-    found: dict[str, Any] = {"bootstrap": bootstrap_of(arguments)}
-    if arguments.client_config:
+    bootstrap, client_config = target_of(arguments)
+    found: dict[str, Any] = {"bootstrap": bootstrap}
+    if client_config:
         from ottla.spark.pipelines.login import client_properties
 
-        found["client_config"] = client_properties(arguments.client_config)
+        found["client_config"] = client_properties(client_config)
     return found
 
 
 def pairs(given: list[str], option: str) -> dict[str, str]:
-    """NAME=VALUE, as often as it was given."""
+    """NAME=VALUE pairs of an option that can be repeated."""
     try:
         return parse_settings(given)
     except UsageError as error:
@@ -29,7 +30,7 @@ def pairs(given: list[str], option: str) -> dict[str, str]:
 
 
 def finish(arguments: argparse.Namespace, summary: Any, text: str) -> int:
-    """Print what a stream did; the exit code."""
+    """Print what a stream did, and return the exit code."""
     if arguments.json:
         terminal.print_json(summary_json(summary))
     else:
@@ -40,7 +41,7 @@ def finish(arguments: argparse.Namespace, summary: Any, text: str) -> int:
 
 
 def interrupted() -> int:
-    terminal.note("interrupted; the same command goes on from here")
+    terminal.note("interrupted; run the same command to continue from here")
     return INTERRUPTED
 
 

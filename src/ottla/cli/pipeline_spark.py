@@ -1,4 +1,4 @@
-"""Spark for `ottla pipeline`: how it starts and ends, what Ctrl-C does, and the lines that show what is going on."""
+"""Spark for `ottla pipeline`: how it starts and ends, what Ctrl-C does, and the progress lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TICK_S: Final = 0.5
 
 @contextmanager
 def signals_restored() -> Iterator[None]:
-    """Ctrl-C and SIGTERM interrupt what runs inside; afterwards they do what they did before."""
+    """Ctrl-C and SIGTERM interrupt the block. Afterwards the earlier signal handlers are restored."""
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     _listen(interrupt)
     try:
@@ -43,7 +43,7 @@ def interrupt(*_: object) -> None:
 
 
 class Stop:
-    """Ctrl-C, or SIGTERM: the first lets the batch under way come to its end, the next ends at once."""
+    """Ctrl-C, or SIGTERM: the first lets the current batch finish, the second ends immediately."""
 
     def __init__(self) -> None:
         self.event = Event()
@@ -58,17 +58,19 @@ class Stop:
 
 @contextmanager
 def spark_for(arguments: argparse.Namespace, on_signal: Callable[..., None] = interrupt) -> Iterator[Any]:
-    """A session whose chatter goes to a file, so that the terminal shows our lines only."""
+    """A session that logs to a file, so that the terminal shows only our lines."""
     from ottla.spark import session
     from ottla.spark.errors import SparkSetupError
     from ottla.spark.pipelines.login import REDACTED
+    from ottla.spark.sessions import connector_is_missing
 
     conf: dict[str, str | int | bool] = {"spark.log.level": "ERROR", "spark.redaction.regex": REDACTED}
     conf |= parse_settings(arguments.conf)
     made: Any = None
     shared = _running()
+    told_before = connector_is_missing()  # by an earlier command, today
     warnings: list[str] = []
-    # PySpark logs stacks of what we tell in one line, and of Ctrl-C.
+    # PySpark logs stack traces of errors that we report in one line, and of Ctrl-C.
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -86,9 +88,9 @@ def spark_for(arguments: argparse.Namespace, on_signal: Callable[..., None] = in
                 raise
             except Exception as error:
                 raise CommandError(f"Spark does not start: {_last_words(log) or str(error).splitlines()[0]}") from None
-        for text in warnings:
+        for text in [] if told_before else warnings:
             terminal.warn(text)
-        _listen(on_signal)  # PySpark has put its own in place, which cancels all jobs
+        _listen(on_signal)  # PySpark has installed its own handler, which cancels all jobs
         yield made
     finally:
         _listen(interrupt)
@@ -98,14 +100,14 @@ def spark_for(arguments: argparse.Namespace, on_signal: Callable[..., None] = in
 
 
 def wants_connector(arguments: argparse.Namespace) -> bool | None:
-    """Whether Spark's official connector is needed: yes, no, or (None) if it can be had."""
+    """Whether Spark's official connector is needed: yes, no, or (None) if it is available."""
     if arguments.verb in ("compact", "replay") or getattr(arguments, "data", None) or getattr(arguments, "no_log", 0):
         return False
     return {"kafka": True, "ottla": False}.get(getattr(arguments, "source", None) or "")
 
 
 def _running() -> bool:
-    """Whether there is a session in this process already, which is not ours to stop."""
+    """Whether this process already has a session, which we must not stop."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark.sql import SparkSession
@@ -114,7 +116,7 @@ def _running() -> bool:
 
 
 class Waiting:
-    """A line with what is going on and for how long; it is redrawn on a terminal, and printed at its end elsewhere."""
+    """A line that says what is happening and for how long. It is redrawn on a terminal, and printed once elsewhere."""
 
     def __init__(self, stream: int, *, quiet: bool) -> None:
         self._stream = stream
@@ -139,7 +141,7 @@ class Waiting:
             self._end()
 
     def begin(self, what: str) -> None:
-        """Something that takes a while begins; what went on before is over."""
+        """Start a new step, and end the one before it."""
         self._end()
         self._what, self._since = what, time.monotonic()
 
@@ -157,7 +159,7 @@ class Waiting:
 
 @contextmanager
 def _stderr_to(path: str | None) -> Iterator[tuple[str, int]]:
-    """The JVM inherits our standard error when it starts, and keeps it. Gives the file, and the real standard error."""
+    """The JVM inherits our standard error when it starts. Returns the file and the real standard error."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +186,7 @@ def _last_words(path: str) -> str:
 
 
 class Bar:
-    """A bar on a terminal, with the lag and the current rate beside it; pipelines that run side by side share one."""
+    """A bar on a terminal, with the lag and the current rate. Pipelines that run in parallel share one."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._label = arguments.verb
@@ -212,7 +214,7 @@ class Bar:
         bar.advance(sum(one.records for one in seen) - bar.done)
 
     def ended(self, pipeline: str) -> None:
-        """What comes next counts from zero, with a bar of its own."""
+        """The next pipeline counts from zero, with its own bar."""
         self._seen.pop(pipeline, None)
         if not self._seen:
             self.line.__exit__(None)

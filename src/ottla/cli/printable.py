@@ -1,4 +1,4 @@
-"""Text from others, made safe to show: names and messages may hold line breaks and sequences that terminals obey."""
+"""Text from others, made safe to show: names and messages may contain line breaks and terminal escape sequences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from types import TracebackType
 from typing import Final
 
-# C0 and C1 controls, DEL, the line and paragraph separators, and the marks that turn the direction of text.
+# C0 and C1 controls, DEL, the line and paragraph separators, and the marks that change the direction of text.
 _ESCAPED: Final = {
     code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
     for code in (*range(0x20), *range(0x7F, 0xA0), 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
@@ -15,7 +15,7 @@ _ESCAPED_BUT_LINES: Final = {code: shown for code, shown in _ESCAPED.items() if 
 
 
 def escaped(text: str) -> str:
-    """On one line, and with nothing that moves the cursor, changes colours or forges a second line."""
+    """One line, without characters that move the cursor, change colours or fake a second line."""
     return text if text.isprintable() else text.translate(_ESCAPED)
 
 
@@ -25,7 +25,7 @@ def escaped_lines(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """One line a message. The lines of a traceback are indented, so that none of them looks like a message."""
+    """One line per message. The lines of a traceback are indented, so that none of them looks like a message."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return escaped(super().formatMessage(record))

@@ -11,29 +11,36 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla import system
 from ottla.cli import terminal
 from ottla.cli.common import (
     OK,
     CommandError,
     UsageError,
     add_connection,
+    argument,
     connect,
     parse_time,
     run_async,
     subcommand,
 )
-from ottla.cli.lines import FORMATS, Line, LineError, from_json, from_plain
+from ottla.cli.lines import FORMATS, Line, LineError, from_json, from_plain, unescaped
+from ottla.cli.schema_options import add_registry
 from ottla.client.connection import UnknownTopic
 from ottla.client.producer import Gatherer, Producer, partition_for
+from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.cli import schema_values
     from ottla.client import Client
     from ottla.client.producer import Gatherer
+else:
+    schema_values = lazy("ottla.cli.schema_values")
 
 CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _CHUNK_BYTES: Final = 1 << 18
 _STICKY_RECORDS: Final = 1000
-"""Records without a key stay this long with a partition: larger batches, and all partitions get their share."""
+"""Records without a key go to one partition for this time. This makes larger batches and still uses all partitions."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -48,6 +55,7 @@ def add_parser(subparsers: Any) -> None:
             "ottla produce orders --key-separator : < lines.txt       # key:value",
             "ottla consume orders --format json | ottla produce copy --format json",
             "ottla produce orders -k 42 -H trace=abc -p 1 -t 2026-01-31T12:00:00Z -v text",
+            "ottla produce orders --schema order.avsc -v '{\"id\": 7}'   # Avro, by the schema registry",
             "ottla produce users -k 42 --null NULL -v NULL            # a tombstone",
         ),
     )
@@ -55,8 +63,14 @@ def add_parser(subparsers: Any) -> None:
     source = parser.add_argument_group("input")
     source.add_argument("-v", "--value", action="append", metavar="TEXT", help="a line; repeatable")
     source.add_argument("-i", "--input", metavar="FILE", help="read lines from here (the standard input)")
-    source.add_argument("-f", "--format", choices=FORMATS, help="what a line is (raw)")
-    source.add_argument("-s", "--key-separator", metavar="TEXT", help="a line is KEY, this, VALUE (not for json)")
+    source.add_argument("-f", "--format", choices=FORMATS, help="the format of the lines (raw)")
+    source.add_argument(
+        "-s",
+        "--key-separator",
+        type=argument(unescaped),
+        metavar="TEXT",
+        help="split lines into key and value at this text (not for json); \\t, \\0 and \\x1f work",
+    )
     source.add_argument("--null", metavar="TEXT", help="a key or value of this text is null (not for json)")
     source.add_argument("--skip-bad-lines", action="store_true", help="warn and continue instead of stopping")
     source.add_argument("--ignore-partitions", action="store_true", help="place JSON lines by key")
@@ -66,13 +80,23 @@ def add_parser(subparsers: Any) -> None:
     record.add_argument("-H", "--header", action="append", default=[], metavar="NAME=VALUE", help="repeatable")
     record.add_argument("-p", "--partition", type=int, metavar="N", help="for lines without one (chosen by key)")
     record.add_argument("-t", "--timestamp", metavar="TIME", help="for lines without one (now)")
+    record.add_argument(
+        "--schema",
+        metavar="WHAT",
+        help="write values with a schema registry, from JSON: a schema file (registered as TOPIC-value), an id, "
+        "latest, SUBJECT or SUBJECT:VERSION",
+    )
+    record.add_argument("--key-schema", metavar="WHAT", help="the same for keys, as TOPIC-key")
     sending = parser.add_argument_group("sending")
     sending.add_argument("-z", "--compression", choices=tuple(CODECS), default="none", metavar="CODEC")
     sending.add_argument("-a", "--acks", choices=("all", "1", "0"), default="all", help="(all)")
     sending.add_argument("--no-idempotence", action="store_true", help="a retry may write twice")
     sending.add_argument("--batch-bytes", type=int, default=256 * 1024, metavar="N", help="largest batch (262144)")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON (not: read JSON lines)")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON (to read JSON lines, use --format json)"
+    )
     add_connection(parser)
+    add_registry(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,7 +116,7 @@ async def _produce(arguments: argparse.Namespace) -> int:
         gatherer = Gatherer(
             producer, codec=CODECS[arguments.compression], batch_bytes=arguments.batch_bytes, on_sent=on_sent
         )
-        writer = _Writer(client, gatherer, arguments)
+        writer = _Writer(client, gatherer, arguments, lambda: sum(count for count, _ in counts.values()))
         try:
             await writer.run()
             await gatherer.flush()
@@ -131,7 +155,10 @@ def _report(arguments: argparse.Namespace, counts: dict[tuple[str, int], tuple[i
 class _Writer:
     """Turns lines into records and places them."""
 
-    def __init__(self, client: Client, gatherer: Gatherer, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, client: Client, gatherer: Gatherer, arguments: argparse.Namespace, sent: Callable[[], int]
+    ) -> None:
+        self._sent = sent
         self._client = client
         self._gatherer = gatherer
         self._arguments = arguments
@@ -146,6 +173,10 @@ class _Writer:
         self._partitions: dict[str, list[int]] = {}
         self._keyless = 0
         self._parse = _parser(arguments)
+        if arguments.schema is not None or arguments.key_schema is not None:
+            parse, encoder = self._parse, schema_values.ValueEncoder(arguments)
+            self._parse = lambda text: encoder.encode(parse(text))
+            self._key = encoder.encode(Line(None, self._key)).key
         self._line_number = 0
 
     async def run(self) -> None:
@@ -155,7 +186,7 @@ class _Writer:
                 await self._write(text.encode("utf-8", "surrogateescape"))
             return
         fd, total = _open(arguments.input)
-        # At a keyboard the lines themselves are progress enough.
+        # With typed input, a progress bar would only disturb.
         quiet = os.isatty(fd)
         try:
             with terminal.Progress("produce", total, unit="bytes", quiet=quiet) as progress:
@@ -184,11 +215,12 @@ class _Writer:
             line = self._parse(text)
             topic = self._arguments.topic or line.topic
             if topic is None:
-                raise LineError("the line names no topic, and neither does the command line")
+                raise LineError("the line names no topic, and the command line does not either")
             partition = await self._place(topic, line)
         except LineError as error:
             if not self._arguments.skip_bad_lines:
-                raise CommandError(f"line {self._line_number}: {error}") from None
+                await self._gatherer.flush()
+                raise CommandError(f"line {self._line_number}: {error}; {self._before()}") from None
             terminal.warn(f"line {self._line_number} skipped: {error}")
             return
         timestamp = None if self._arguments.ignore_timestamps else line.timestamp
@@ -196,6 +228,11 @@ class _Writer:
             timestamp = self._timestamp if self._timestamp is not None else _now_ms()
         key = self._key if line.key is None else line.key
         await self._gatherer.add((topic, partition), timestamp, key, line.value, line.headers + self._headers)
+
+    def _before(self) -> str:
+        """What was written before the refused line, so that the user can write the rest without repeating it."""
+        count = self._sent()
+        return f"{terminal.counted(count, 'record')} before it {'was' if count == 1 else 'were'} written"
 
     async def _place(self, topic: str, line: Line) -> int:
         known = self._partitions.get(topic)
@@ -221,24 +258,19 @@ class _Writer:
 def _parser(arguments: argparse.Namespace) -> Callable[[bytes], Line]:
     if arguments.format == "json":
         return from_json
-    separator = None if arguments.key_separator is None else _unescaped(arguments.key_separator)
+    separator = arguments.key_separator
     null = None if arguments.null is None else arguments.null.encode()
     return lambda text: from_plain(text, arguments.format, separator, null)
 
 
 def _is_json_line(text: bytes) -> bool:
-    """Whether this is a record as `consume` prints it; written as text, it would be a value that nobody meant."""
+    """Whether this is a record as `consume` prints it; written as text, it would be a wrong value."""
     if not text.startswith(b'{"topic": '):
         return False
     try:
         return from_json(text).partition is not None
     except LineError:
         return False
-
-
-def _unescaped(text: str) -> bytes:
-    r"""`\t` and the like, as shells make them hard to type."""
-    return text.replace("\\t", "\t").replace("\\0", "\0").encode()
 
 
 def _header(text: str) -> tuple[str, bytes | None]:
@@ -249,19 +281,19 @@ def _header(text: str) -> tuple[str, bytes | None]:
 
 
 def _open(path: str | None) -> tuple[int, int | None]:
-    """A descriptor and its size, where that is known."""
+    """A file descriptor, and the size of the file if it is known."""
     if path is None or path == "-":
         fd = sys.stdin.fileno()
     else:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDONLY | system.OPEN_FLAGS)
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from None
     return fd, os.fstat(fd).st_size or None
 
 
 async def _chunks(fd: int) -> AsyncIterator[bytes]:
-    """What can be read, as it comes; a wait for the keyboard does not hold up the sending."""
+    """The input as it arrives. Waiting for the keyboard does not delay sending."""
     loop = asyncio.get_running_loop()
     while True:
         ready: asyncio.Future[None] = loop.create_future()
@@ -287,7 +319,7 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 
 def _is_idle(fd: int) -> bool:
-    """Whether no more input waits; then what was read should go out."""
+    """Whether no more input is waiting; then the records so far should be sent."""
     return not select.select([fd], [], [], 0)[0]
 
 

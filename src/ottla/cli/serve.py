@@ -11,62 +11,65 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla import __version__
-from ottla.cli import serve_console
+from ottla.cli import serve_console, serve_registry, serve_setup
 from ottla.cli.parsers import subcommand
 from ottla.cli.printable import LogFormatter
 from ottla.config import Config, ConfigError
 from ottla.console.inside import inside_of
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
-from ottla.log.files import Disk, MemoryDisk, PosixDisk
-from ottla.server.broker import Broker, StartError
+from ottla.log.files import Disk, MemoryDisk
+from ottla.server.broker import Broker, StartError, disk_for
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
+from ottla.server.stop_signals import stop_event
+from ottla.system import HAS_FORK, new_event_loop
 
 if TYPE_CHECKING:
     import json
 
-    import uvloop
-
+    from ottla.cli import daemon
     from ottla.cli import serve_control as serve_command
     from ottla.embedded.broker import Embedded
     from ottla.http import metrics
     from ottla.http.endpoint import HttpEndpoint
-    from ottla.log import multi_dir_disk
     from ottla.multibroker.cluster import Cluster
     from ottla.workers import supervisor
 else:
+    daemon = lazy("ottla.cli.daemon")
     json = lazy("json")
     metrics = lazy("ottla.http.metrics")
-    multi_dir_disk = lazy("ottla.log.multi_dir_disk")
     serve_command = lazy("ottla.cli.serve_control")
     supervisor = lazy("ottla.workers.supervisor")
-    uvloop = lazy("uvloop")
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 9092
+_METRICS_PORT = 9094
 DEFAULT_DATA = "./data"
 BROKERS_MAX = 32
+CONTROLLERS_MAX = 9
 _PARENT_CHECK_S = 0.2
 WORKERS_MAX = 32
-"""Every worker has a socket to every other one; and a process a core is what they are for."""
+"""Every worker has a socket to every other one, and more workers than cores do not help."""
 
 _EPILOG = """\
-Settings are taken in this order, the last one wins: the preset, the properties file, the
+Settings are read in this order, and later ones win: the preset, the properties file, the
 environment (OTTLA_LOG_RETENTION_MS=… for log.retention.ms), --set, and the options above.
 
 examples:
   ottla serve                                   # on 127.0.0.1:9092, data in ./data
   ottla serve --port 0 --ephemeral --json       # a free port, nothing on disk
   ottla serve --data /srv/kafka --metrics 9100 --set log.retention.hours=24
+  ottla serve --daemon                          # in the background, until `ottla stop`
   ottla serve server.properties                 # as Apache Kafka reads it
-  ottla serve --brokers 3 --control 9099        # a cluster, for `ottla cluster` to trouble"""
+  ottla serve --topic orders:3:cleanup.policy=compact --seed-file orders.jsonl
+  ottla serve --tls --user alice:secret         # certificates, and clients that log in
+  ottla serve --brokers 3 --control 9099        # a cluster for tests, see `ottla cluster`"""
 
 
 def _number(text: str, what: str, low: int, high: int) -> int:
@@ -92,6 +95,10 @@ def _brokers(text: str) -> int:
     return _number(text, "number of brokers", 1, BROKERS_MAX)
 
 
+def _controllers(text: str) -> int:
+    return _number(text, "number of controllers", 1, CONTROLLERS_MAX)
+
+
 def add_parser(subparsers: Any) -> None:
     """Add `serve` to the command line."""
     parser = subcommand(
@@ -107,16 +114,12 @@ def add_parser(subparsers: Any) -> None:
     option("--port", type=_port, help=f"port to listen on, 0 for a free one ({DEFAULT_PORT})")
     option("--data", metavar="FOLDER", help=f"the data folder, a Kafka log dir ({DEFAULT_DATA})")
     option("--ephemeral", action="store_true", help="keep everything in memory, nothing on disk")
-    option(
-        "--fsync",
-        action="store_true",
-        help="flush before each acknowledgement (log.flush.interval.messages=1)",
-    )
+    option("--fsync", action="store_true", help="flush before each acknowledgement (log.flush.interval.messages=1)")
     option(
         "--preset",
         choices=("dev", "kafka", "test"),
-        help="which defaults: without Kafka's waits (dev, unless a file is named), Kafka's own, or for tests: "
-        "quick to expire as well",
+        help="the defaults: dev (without Kafka's delays; used without a properties file), kafka (Kafka's "
+        "own), or test (short delays and timeouts)",
     )
     option(
         "--set",
@@ -129,8 +132,10 @@ def add_parser(subparsers: Any) -> None:
     option(
         "--metrics",
         type=_address,
+        nargs="?",
+        const=("127.0.0.1", _METRICS_PORT),
         metavar="[HOST:]PORT",
-        help="serve Prometheus metrics, /health and /ready there (needs ottla[metrics])",
+        help=f"serve Prometheus metrics, /health and /ready there ({_METRICS_PORT}; needs ottla[metrics])",
     )
     option(
         "--workers",
@@ -147,18 +152,32 @@ def add_parser(subparsers: Any) -> None:
         help="a cluster of N brokers in this process, for tests: replicas, elections, fail-over (1)",
     )
     option(
+        "--controllers",
+        type=_controllers,
+        metavar="N",
+        help="a quorum of N controllers that can fail, as in Kafka; without it, one controller that never fails",
+    )
+    option(
+        "--combined",
+        action="store_true",
+        help="the first brokers are the controllers, too (process.roles=broker,controller)",
+    )
+    option(
         "--control",
         type=_port,
         metavar="PORT",
-        help="for tests: the port through which `ottla faults` and programs on this machine inject faults "
+        help="for tests: a port for `ottla faults` and other programs on this machine that inject faults "
         "(not with --workers)",
     )
     serve_console.add_options(parser, _port)
+    serve_registry.add_options(parser, _address)
+    serve_setup.add_options(parser)
     option(
         "--exit-with-parent",
         action="store_true",
         help="stop when the process that started this one ends (not with --workers)",
     )
+    option("--daemon", action="store_true", help="run in the background; `ottla stop` stops it")
     option("--json", action="store_true", help="print the addresses as one line of JSON")
     option(
         "--log-level",
@@ -169,33 +188,26 @@ def add_parser(subparsers: Any) -> None:
     )
 
 
-def _disk(config: Config) -> Disk:
-    folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
-    if len(folders) == 1 and metadata_folder == folders[0]:
-        return PosixDisk(folders[0])
-    return multi_dir_disk.MultiDirDisk(folders, metadata_folder)
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """Serve; 0 after a graceful stop, 1 when the broker cannot start, 2 for a wrong command line."""
+    """Serve. Return 0 after a graceful stop, 1 if the broker cannot start, 2 for a wrong command line."""
+    if arguments.daemon:
+        return daemon.start(arguments)
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=arguments.log_level, handlers=[lines])
     try:
-        config = load_config(arguments)
-        if (arguments.brokers > 1 or arguments.workers > 1 or arguments.control is not None) and len(
-            config.log_dirs
-        ) > 1:
-            raise StartError("log.dirs names several folders: that goes with one broker, without workers and --control")
+        setup = serve_setup.Setup(arguments)
+        config = setup.secure(load_config(arguments), arguments)
+        arguments.setup = setup
         if arguments.exit_with_parent:
             _exit_with_parent(arguments)
-        if arguments.brokers > 1:
+        if arguments.brokers > 1 or arguments.controllers is not None or arguments.combined:
             return _run_cluster(config, arguments)
         if arguments.workers > 1:
             return _run_workers(config, arguments)
         if arguments.control is not None:
             return _run_with_control(config, arguments)
-        disk: Disk = MemoryDisk() if arguments.ephemeral else _disk(config)
+        disk: Disk = MemoryDisk() if arguments.ephemeral else disk_for(config)
         where = "in memory" if arguments.ephemeral else f"data in {', '.join(config.log_dirs)}"
         return _run_on_loop(_serve(config, disk, where, arguments))
     except (ConfigError, ListenError, StartError, KafkaError) as error:
@@ -205,6 +217,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def load_config(arguments: argparse.Namespace) -> Config:
     """The broker's configuration from the command line, the environment and the file."""
+    if arguments.ephemeral and arguments.data is not None and arguments.workers == 1:  # workers refuse --ephemeral
+        raise ConfigError("--ephemeral keeps everything in memory: remove --data or --ephemeral")
     overrides: dict[str, str] = {}
     for setting in arguments.settings:
         key, equals, value = setting.partition("=")
@@ -225,7 +239,7 @@ def load_config(arguments: argparse.Namespace) -> Config:
     extra: dict[str, str] = {}
     if arguments.host is not None or arguments.port is not None or "listeners" not in config.static:
         first, *others = config.listeners
-        # Without a word about it only this machine is served: a broker for tests has no business on the network.
+        # By default only this machine is served: a broker for tests should not be on the network.
         host = arguments.host or (first.host if "listeners" in config.static else "127.0.0.1")
         port = arguments.port if arguments.port is not None else first.port
         extra["listeners"] = ",".join(map(str, [first._replace(host=host, port=port), *others]))
@@ -237,7 +251,7 @@ def load_config(arguments: argparse.Namespace) -> Config:
 def _exit_with_parent(arguments: argparse.Namespace) -> None:
     """Stop as on SIGTERM when the parent is gone: a test that crashed leaves no broker behind."""
     if arguments.workers > 1:
-        raise ConfigError("--exit-with-parent goes with one worker only: leave out --workers")
+        raise ConfigError("--exit-with-parent cannot be combined with --workers")
     parent = os.getppid()
 
     def watch() -> None:
@@ -249,20 +263,22 @@ def _exit_with_parent(arguments: argparse.Namespace) -> None:
 
 
 def _run_with_control(config: Config, arguments: argparse.Namespace) -> int:
-    data = None if arguments.ephemeral else config.log_dirs[0]
-    where = "in memory" if data is None else f"data in {data}"
+    data = None if arguments.ephemeral else config.log_dirs
+    where = "in memory" if data is None else f"data in {', '.join(data)}"
 
     def announce(broker: Embedded, metrics_url: str | None, console_url: str | None) -> None:
         addresses = ", ".join(f"{host}:{port}" for host, port in broker.server.addresses)
-        _announce(arguments, _names(config), addresses, where, metrics_url, broker.control_url, console_url)
+        registry_url = None if arguments.registry is None else broker.registry_url
+        urls = (metrics_url, broker.control_url, console_url, registry_url)
+        _announce(arguments, _names(config), addresses, where, *urls)
 
     return asyncio.run(serve_command.serve_with_control(config, data, arguments, announce))
 
 
 def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
     if arguments.workers > 1:
-        raise ConfigError("--brokers is a cluster in one process: leave out --workers")
-    data = None if arguments.ephemeral else config.log_dirs[0]
+        raise ConfigError("--brokers runs a cluster in one process and cannot be combined with --workers")
+    data = None if arguments.ephemeral else config.log_dirs
     return _run_on_loop(
         serve_command.serve_cluster(
             config, data, arguments, lambda cluster, *urls: _announce_cluster(arguments, cluster, data, *urls)
@@ -273,23 +289,29 @@ def _run_cluster(config: Config, arguments: argparse.Namespace) -> int:
 def _announce_cluster(
     arguments: argparse.Namespace,
     cluster: Cluster,
-    data: str | None,
+    data: Sequence[str] | None,
     metrics_url: str | None,
     console_url: str | None,
 ) -> None:
-    where = "in memory" if data is None else f"data in {data}"
+    where = "in memory" if data is None else f"data in {', '.join(data)}"
     control_url = None if arguments.control is None else cluster.control_url
+    registry_url = None if arguments.registry is None else cluster.registry_url
     if arguments.json:
-        found = {
+        found: dict[str, Any] = {
             "version": __version__,
             "bootstrap": cluster.bootstrap,
             "where": where,
             "metrics": metrics_url,
             "control": control_url,
             "console": console_url,
+            "registry": registry_url,
             "brokers": {str(number): broker.listener_addresses for number, broker in cluster.brokers.items()},
         }
-        _print_json(found)
+        if cluster.controllers:
+            found["controllers"] = {
+                name: "{}:{}".format(*controller.address) for name, controller in cluster.controllers.items()
+            }
+        _print_json(found | arguments.setup.announced())
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
@@ -297,30 +319,47 @@ def _announce_cluster(
     addresses = ", ".join(
         cluster.bootstrap_for(name) for name in next(iter(cluster.brokers.values())).listener_addresses
     )
-    print(f"ottla {__version__}: {arguments.brokers} brokers listening on {addresses} ({where}){steer}", flush=True)
+    count = f"{arguments.brokers} broker{'s' * (arguments.brokers > 1)}"
+    print(f"ottla {__version__}: {count} listening on {addresses} ({where}){steer}", flush=True)
+    if cluster.controllers:
+        controllers = cluster.bootstrap_controllers
+        print(f"ottla {__version__}: {len(cluster.controllers)} controllers listening on {controllers}", flush=True)
     serve_console.print_console(console_url, arguments)
+    serve_registry.print_registry(registry_url)
+    arguments.setup.print_security()
 
 
 def _run_workers(config: Config, arguments: argparse.Namespace) -> int:
     for option, given in (("ephemeral", arguments.ephemeral), ("control", arguments.control is not None)):
         if given:
-            raise ConfigError(f"--{option} goes with one worker only, not with --workers {arguments.workers}")
-    where = f"{arguments.workers} workers, data in {config.log_dirs[0]}"
+            raise ConfigError(f"--{option} cannot be combined with --workers {arguments.workers}")
+    if not HAS_FORK:
+        raise ConfigError("--workers needs a system that can fork processes, such as Linux or macOS; run without it")
+    serve_registry.check_workers(config, arguments)
+    where = f"{arguments.workers} workers, data in {', '.join(config.log_dirs)}"
     tasks: list[asyncio.Task[None]] = []
 
     async def announce(addresses: str, metrics_url: str | None) -> None:
+        bootstrap = serve_console.first_address(config, addresses)
         try:
-            async with serve_console.console_of_workers(config, addresses, arguments) as console_url:
-                _announce(arguments, _names(config), addresses, where, metrics_url, console_url=console_url)
-                await asyncio.Event().wait()  # until the supervisor ends, and cancels this
+            async with (
+                serve_registry.registry_of_workers(bootstrap, arguments) as registry,
+                serve_console.console_of_workers(config, bootstrap, consoles, arguments, registry) as console_url,
+            ):
+                await arguments.setup.prepare_at(bootstrap)
+                urls = (metrics_url, None, console_url, None if registry is None else registry.url)
+                _announce(arguments, _names(config), addresses, where, *urls)
+                await asyncio.Event().wait()  # until the supervisor ends and cancels this task
         except ListenError as error:
-            logger.error("no console: %s", error)
+            logger.error("no console and no registry: %s", error)
             _announce(arguments, _names(config), addresses, where, metrics_url)
 
     def ready(addresses: str, metrics_url: str | None) -> None:
         tasks.append(asyncio.get_running_loop().create_task(announce(addresses, metrics_url)))
 
-    return supervisor.serve_workers(config, arguments.workers, ready, arguments.metrics)
+    consoles = serve_console.WorkerConsoles(arguments.workers) if serve_console.has_console(arguments) else None
+    beside = None if consoles is None else consoles.endpoint
+    return supervisor.serve_workers(config, arguments.workers, ready, arguments.metrics, beside)
 
 
 def _announce(
@@ -331,8 +370,9 @@ def _announce(
     metrics_url: str | None = None,
     control_url: str | None = None,
     console_url: str | None = None,
+    registry_url: str | None = None,
 ) -> None:
-    """The line that tells people and programs that clients are served; addresses in the order of the listeners."""
+    """Print the line that says that clients are served, with the addresses in the order of the listeners."""
     if arguments.json:
         found = {
             "version": __version__,
@@ -345,13 +385,17 @@ def _announce(
             found["control"] = control_url
         if console_url is not None:
             found["console"] = console_url
-        _print_json(found)
+        if registry_url is not None:
+            found["registry"] = registry_url
+        _print_json(found | arguments.setup.announced())
         return
     if metrics_url is not None:
         print(f"ottla {__version__}: metrics on {metrics_url}", flush=True)
     steer = "" if control_url is None else f", control at {control_url}"
     print(f"ottla {__version__}: listening on {addresses} ({where}){steer}", flush=True)
     serve_console.print_console(console_url, arguments)
+    serve_registry.print_registry(registry_url)
+    arguments.setup.print_security()
     # The image adds the lines that programs wait for with Apache Kafka's image.
     getattr(arguments, "on_started", lambda: None)()
 
@@ -365,22 +409,16 @@ def _print_json(found: dict[str, Any]) -> None:
 
 
 def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:
-    """With uvloop, if it is there."""
-    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-    with suppress(ImportError):
-        new_loop = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
 
 
 async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    stopped = stop_event()
     gc.disable()  # as while the modules were imported
     try:
         broker = Broker(config, disk=disk)
+        broker.on_halt = stopped.set
         broker.pace = pace_of_process()
         endpoint = _metrics_endpoint(broker, arguments.metrics) if arguments.metrics is not None else None
         if endpoint is not None:
@@ -392,14 +430,19 @@ async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Nam
     addresses = ", ".join(f"{host}:{port}" for host, port in broker.addresses)
     metrics_url = None if endpoint is None else f"{endpoint.url}/metrics"
     try:
-        async with serve_console.console_of(inside_of(broker), arguments) as console_url:
-            _announce(arguments, _names(config), addresses, where, metrics_url, console_url=console_url)
+        inside = inside_of(broker)
+        async with (
+            serve_console.console_of(inside, arguments) as console_url,
+            serve_registry.registry_of(inside, arguments) as registry_url,
+        ):
+            await arguments.setup.prepare_inside(inside)
+            _announce(arguments, _names(config), addresses, where, metrics_url, None, console_url, registry_url)
             await stopped.wait()
     finally:
         await broker.stop()
     if endpoint is not None:
         await endpoint.stop()
-    return 0
+    return 1 if broker.has_halted else 0
 
 
 def _metrics_endpoint(broker: Broker, address: tuple[str, int]) -> HttpEndpoint:

@@ -1,4 +1,4 @@
-"""The console of `ottla serve`: on its usual port unless something else is asked for."""
+"""The console of `ottla serve`: on its usual port unless an option says otherwise."""
 
 from __future__ import annotations
 
@@ -9,13 +9,26 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla import __version__
-from ottla.console.inside import OF_WORKERS
-from ottla.console.server import ConsoleServer, own_console
-from ottla.server.net.listener import ListenError
+from ottla.console.inside import inside_of
+from ottla.lazy_imports import lazy
+from ottla.server.net.listener import ListenError, bind
 
 if TYPE_CHECKING:
+    import secrets
+
     from ottla.config import Config
+    from ottla.console import server as console_server
+    from ottla.console import worker_views
     from ottla.console.inside import Inside
+    from ottla.console.server import ConsoleServer
+    from ottla.console.worker_views import WorkerViews
+    from ottla.http.endpoint import HttpEndpoint
+    from ottla.registry.server import RegistryServer
+    from ottla.server.broker import Broker
+else:
+    secrets = lazy("secrets")
+    console_server = lazy("ottla.console.server")
+    worker_views = lazy("ottla.console.worker_views")
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +36,7 @@ CONSOLE_PORT: Final = 9095
 
 
 def add_options(parser: argparse.ArgumentParser, port: object) -> None:
-    """Add what can be said about the console; `port` reads one."""
+    """Add the options of the console; `port` parses a port."""
     option = parser.add_argument
     option(
         "--console",
@@ -32,11 +45,11 @@ def add_options(parser: argparse.ArgumentParser, port: object) -> None:
         help=f"the port of the web console on this machine, 0 for a free one ({CONSOLE_PORT} with the preset dev)",
     )
     option("--no-console", action="store_true", help="no web console")
-    option("--console-read-only", action="store_true", help="let the console change nothing")
+    option("--console-read-only", action="store_true", help="the console refuses every change")
 
 
 def has_console(arguments: argparse.Namespace) -> bool:
-    """Whether there is one: where a port is given, and with the preset dev."""
+    """Whether there is a console: if a port is given, or with the preset dev."""
     if arguments.no_console:
         return False
     preset = arguments.preset or ("dev" if arguments.properties is None else None)
@@ -53,34 +66,66 @@ def print_console(url: str | None, arguments: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def console_of(inside: Inside, arguments: argparse.Namespace) -> AsyncIterator[str | None]:
-    """Serve the console of the brokers of this process, if there is to be one; gives its address."""
+    """Serve the console of this process's brokers, if it has one. Gives its address."""
 
     def make(port: int) -> ConsoleServer:
-        return own_console(inside, port, read_only=arguments.console_read_only)
+        return console_server.own_console(inside, port, read_only=arguments.console_read_only)
 
     async with _served(make, arguments) as url:
         yield url
 
 
+def first_address(config: Config, addresses: str) -> str:
+    """The address at which this machine reaches the workers' first listener."""
+    address = addresses.split(",")[0].strip()
+    return f"127.0.0.1:{address.rpartition(':')[2]}" if config.listeners[0].host in ("", "0.0.0.0") else address
+
+
+class WorkerConsoles:
+    """The views of all workers, on ports that are bound before the workers start. Only the console has the token."""
+
+    def __init__(self, count: int) -> None:
+        self._sockets = [bind("127.0.0.1", 0) for _ in range(count)]
+        self._token = secrets.token_urlsafe()
+
+    def endpoint(self, place: int, broker: Broker) -> HttpEndpoint:
+        """The endpoint of a worker; called in its process."""
+        for each, sock in enumerate(self._sockets):
+            if each != place:
+                sock.close()
+        return console_server.worker_view(inside_of(broker), self._sockets[place], self._token)
+
+    def views(self) -> WorkerViews:
+        """The views for the console; called when the workers run."""
+        ports = [sock.getsockname()[1] for sock in self._sockets]
+        for sock in self._sockets:
+            sock.close()
+        return worker_views.WorkerViews([worker_views.WorkerAddress(port, self._token) for port in ports])
+
+
 @asynccontextmanager
 async def console_of_workers(
-    config: Config, addresses: str, arguments: argparse.Namespace
+    config: Config,
+    bootstrap: str,
+    consoles: WorkerConsoles | None,
+    arguments: argparse.Namespace,
+    registry: RegistryServer | None,
 ) -> AsyncIterator[str | None]:
-    """The same for workers: a client of theirs, in the process that supervises them."""
-    first = config.listeners[0]
-    if has_console(arguments) and first.security_protocol != "PLAINTEXT":
+    """The same for workers: it runs in the supervisor, connects to them as a client, and can also look inside them."""
+    if consoles is not None and config.listeners[0].security_protocol != "PLAINTEXT":
         logger.info("no console: with --workers it needs a first listener without TLS and SASL")
         yield None
         return
-    port = addresses.split(",")[0].strip().rpartition(":")[2]
+    workers = None if consoles is None else consoles.views()
 
     def make(console_port: int) -> ConsoleServer:
-        return ConsoleServer(
-            lambda: f"127.0.0.1:{port}" if first.host in ("", "0.0.0.0") else addresses.split(",")[0].strip(),
+        return console_server.ConsoleServer(
+            lambda: bootstrap,
             "127.0.0.1",
             console_port,
-            missing=OF_WORKERS,
+            workers=workers,
             read_only=arguments.console_read_only,
+            registry=None if registry is None else registry.ask,
         )
 
     async with _served(make, arguments) as url:
@@ -99,7 +144,7 @@ async def _served(make: Callable[[int], ConsoleServer], arguments: argparse.Name
     except ListenError:
         if wanted is not None:
             raise
-        # Nobody asked for this port: another broker's console may have it. `print_console` says so.
+        # This port is only the default: another broker's console may use it. `print_console` reports that.
         console = make(0)
         await console.start()
     try:

@@ -1,14 +1,13 @@
-"""`ottla serve --control` and `--brokers`: what other programs steer over HTTP, in the foreground."""
+"""`ottla serve --control` and `--brokers`: brokers in the foreground that other programs control over HTTP."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.serve_console import console_of
+from ottla.cli.serve_registry import wanted
 from ottla.config import Config
 from ottla.embedded.broker import Broker
 from ottla.http.endpoint import HttpEndpoint
@@ -16,6 +15,7 @@ from ottla.http.metrics import monitoring_app
 from ottla.multibroker.cluster import Cluster
 from ottla.server.broker import StartError
 from ottla.server.metrics import Metrics, MetricsOfSeveral, need_prometheus
+from ottla.server.stop_signals import stop_event
 
 if TYPE_CHECKING:
     from ottla.http.endpoint import HttpEndpoint
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 async def serve_with_control(
     config: Config,
-    data: str | None,
+    data: Sequence[str] | None,
     arguments: argparse.Namespace,
     announce: Callable[[Broker, str | None, str | None], None],
 ) -> int:
-    """Serve until SIGTERM or Ctrl-C. Its clock is a virtual one, which runs with the real one until it is moved."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    broker = Broker(config, data=data, control=arguments.control, clock="virtual")
+    """Serve until SIGTERM or Ctrl-C. The broker has a virtual clock, which follows the real one until it is
+    advanced.
+    """
+    stopped = stop_event()
+    broker = Broker(config, data=data, control=arguments.control, clock="virtual", registry=wanted(arguments))
     endpoint = None if arguments.metrics is None else _watched_alone(broker, *arguments.metrics)
     if endpoint is not None:
         await endpoint.start()
     try:
         async with broker, console_of(broker.inside(), arguments) as console_url:
+            await arguments.setup.prepare_inside(broker.inside())
             announce(broker, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
             await stopped.wait()
     finally:
@@ -50,27 +50,30 @@ async def serve_with_control(
 
 async def serve_cluster(
     config: Config,
-    data: str | None,
+    data: Sequence[str] | None,
     arguments: argparse.Namespace,
     announce: Callable[[Cluster, str | None, str | None], None],
 ) -> int:
-    """Serve several brokers until SIGTERM or Ctrl-C: on the given ports and the next ones, data in a folder each."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    """Serve several brokers until SIGTERM or Ctrl-C: on the given ports and the next ones, with one data folder per
+    broker.
+    """
+    stopped = stop_event()
     cluster = Cluster(
         arguments.brokers,
+        controllers=arguments.controllers,
+        combined=arguments.combined,
         config=config,
         data=data,
         control=arguments.control,
         clock=None if arguments.control is None else "virtual",
+        registry=wanted(arguments),
     )
     endpoint = None if arguments.metrics is None else _watched(cluster, *arguments.metrics)
     if endpoint is not None:
         await endpoint.start()
     try:
         async with cluster, console_of(cluster.inside(), arguments) as console_url:
+            await arguments.setup.prepare_inside(cluster.inside())
             announce(cluster, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
             await stopped.wait()
     finally:
@@ -80,7 +83,7 @@ async def serve_cluster(
 
 
 def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
-    """The page of a broker that may be started again under way; its counters begin at zero then, as a process's do."""
+    """The metrics of a broker that may be restarted; its counters then begin at zero, as those of a new process do."""
     try:
         need_prometheus()
     except RuntimeError as error:

@@ -17,26 +17,26 @@ from ottla.cli.printable import escaped, escaped_lines
 _CODES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 _JSON_CONTROLS: Final = re.compile("[\x7f-\x9f\u2028\u2029]")
-"""What JSON may hold as it is and a terminal takes for commands."""
+"""Characters that are valid in JSON but control a terminal."""
 _REDRAW_S: Final = 0.1
 _BAR_CELLS: Final = 24
 
 
 def colours(stream: IO[str]) -> bool:
-    """Whether a stream takes colours: a terminal that is not dumb, unless NO_COLOR is set (no-color.org)."""
+    """Whether a stream shows colours: a terminal that is not dumb, unless NO_COLOR is set (no-color.org)."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
 class Painted(str):
-    """Text whose escapes are ours: those of the text itself are gone."""
+    """Text with our own escape sequences; those of the text itself are removed."""
 
     __slots__ = ()
 
 
 def paint(text: object, style: str, stream: IO[str] | None = None) -> Painted:
-    """The text in a style such as "bold" or "red", or as it is where colours are not wanted."""
+    """The text in a style such as "bold" or "red", or unchanged without colours."""
     shown = escaped(str(text))
     if not colours(sys.stdout if stream is None else stream):
         return Painted(shown)
@@ -48,7 +48,7 @@ def width_of(text: str) -> int:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, right: Iterable[str] = ()) -> str:
-    """Columns as wide as they must be; the columns named in `right` are aligned there."""
+    """A table with columns as wide as needed; those in `right` are right-aligned."""
     cells = [["-" if cell is None else _cell(cell) for cell in row] for row in rows]
     numeric = {index for index, name in enumerate(head) if name in set(right)}
     widths = [max([width_of(name), *(width_of(row[i]) for row in cells)]) for i, name in enumerate(head)]
@@ -90,7 +90,7 @@ def counted(count: int, what: str) -> str:
 
 
 def human_time(timestamp_ms: int) -> str:
-    """A record's time in UTC; `-` where there is none."""
+    """A record's time in UTC; `-` if it has none."""
     if timestamp_ms < 0:
         return "-"
     try:

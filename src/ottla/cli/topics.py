@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ottla.cli.common import (
     add_json,
     argument,
     connect,
+    is_internal,
     matching,
     parse_numbers,
     parse_settings,
@@ -75,7 +77,8 @@ def add_parser(subparsers: Any) -> None:
         examples=("ottla topics delete orders", "ottla topics delete 'test-*' --yes"),
     )
     delete.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
-    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation (patterns ask)")
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    delete.add_argument("--internal", action="store_true", help="let patterns match the cluster's own topics too")
     delete.add_argument("--if-exists", action="store_true", help="ignore topics that do not exist")
     add_json(delete)
     add_connection(delete)
@@ -96,7 +99,7 @@ def _add_create(kinds: Any) -> None:
     )
     create.add_argument("topics", nargs="+", metavar="TOPIC")
     create.add_argument("-p", "--partitions", type=int, default=-1, metavar="N", help="number (the broker's default)")
-    create.add_argument("-r", "--replicas", type=int, default=-1, metavar="N", help="copies (the broker's default)")
+    create.add_argument("-r", "--replicas", type=int, default=-1, metavar="N", help="replicas (the broker's default)")
     create.add_argument(
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic; repeatable"
     )
@@ -105,7 +108,7 @@ def _add_create(kinds: Any) -> None:
         action="append",
         default=[],
         metavar="P:BROKER,…",
-        help="place a partition by hand; one for each partition, repeatable",
+        help="the brokers of a partition; repeat it for each partition",
     )
     create.add_argument("--if-not-exists", action="store_true", help="do nothing if the topic exists")
     create.add_argument("--dry-run", action="store_true", help="only let the broker check the request")
@@ -144,7 +147,9 @@ def _add_alter(kinds: Any) -> None:
     alter.add_argument("topics", nargs="+", metavar="TOPIC", help="names or shell patterns")
     alter.add_argument("-p", "--partitions", type=int, metavar="N", help="the new, larger number of partitions")
     alter.add_argument("-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="set; repeatable")
-    alter.add_argument("-d", "--delete-config", action="append", default=[], metavar="KEY", help="back to the default")
+    alter.add_argument(
+        "-d", "--delete-config", action="append", default=[], metavar="KEY", help="reset a setting to its default"
+    )
     alter.add_argument(
         "--delete-records-before",
         action="append",
@@ -161,7 +166,7 @@ def _add_alter(kinds: Any) -> None:
 def _record_bound(text: str) -> tuple[int, int]:
     partition, colon, offset = text.partition(":")
     if not colon or not partition.isdigit() or not (offset == "end" or offset.isdigit()):
-        raise ValueError(f"'{text}' is no PARTITION:OFFSET, such as 0:1000 or 0:end")
+        raise ValueError(f"'{text}' is not PARTITION:OFFSET, such as 0:1000 or 0:end")
     return int(partition), -1 if offset == "end" else int(offset)
 
 
@@ -355,11 +360,13 @@ async def _delete(arguments: argparse.Namespace) -> int:
         known = (await client.metadata()).topics
         plain = [name for name in arguments.topics if name in known or not any(c in name for c in "*?[")]
         patterns = [name for name in arguments.topics if name not in plain]
-        names = list(dict.fromkeys([*plain, *(matching(known, patterns) if patterns else [])]))
-        if patterns and not arguments.yes:
+        # A pattern such as * means the user's topics: without __consumer_offsets all groups would lose their offsets.
+        open_to_patterns = [name for name in known if arguments.internal or not is_internal(name)]
+        names = list(dict.fromkeys([*plain, *(matching(open_to_patterns, patterns) if patterns else [])]))
+        if not arguments.yes and (patterns or sys.stdin.isatty()):
             terminal.note(f"this deletes {', '.join(names)}")
             if not terminal.confirm(f"delete {terminal.counted(len(names), 'topic')} with all records?"):
-                raise CommandError("nothing was deleted; use --yes to delete all topics that match a pattern")
+                raise CommandError("nothing was deleted; use --yes to delete without confirmation")
         results = await delete_topics(client, names)
     if arguments.if_exists:
         results = {name: None if isinstance(r, UnknownTopicOrPartition) else r for name, r in results.items()}

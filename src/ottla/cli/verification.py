@@ -1,4 +1,4 @@
-"""Checks of a data folder that no broker uses: every file against itself and its neighbours. Nothing is changed.
+"""Checks of a data folder that no broker uses: every file is checked, and compared with the others. Nothing is changed.
 
 batches   lengths, CRCs, offsets and leader epochs grow, segments do not overlap; records too, when asked
 indexes   entries grow and lead to batches; times are the largest so far
@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from ottla.cli.dumping import index_entries, mapped
 from ottla.errors import KafkaError
+from ottla.log.checkpoints import CLEAN_STOP_FILE, CLEANER_OFFSETS_FILE
 from ottla.log.files import MemoryDisk
 from ottla.log.index import OffsetIndex, TimeIndex, TransactionIndex
 from ottla.log.producers import CorruptSnapshot, ProducerStateManager, decode_snapshot
@@ -36,11 +37,11 @@ WAITING: Final = ".deleted"
 LEFTOVERS: Final = {
     WAITING: "waits to be deleted; the next start removes it",
     ".cleaned": "a compaction was interrupted; the next start removes it and the originals stay",
-    ".swap": "a compaction was interrupted; the next start puts it in the place of the originals",
+    ".swap": "a compaction was interrupted; the next start replaces the originals with it",
     ".tmp": "a write was interrupted; the next start removes it",
 }
 MAX_FINDINGS_A_FILE: Final = 20
-"""One damaged file can fail in a million places; the first few tell the story."""
+"""One damaged file can fail in a million places; the first few are enough."""
 _NEVER_MS: Final = 1 << 62
 _BY_OFFSET: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 _NAMED: Final = re.compile(r"\d{20}\.")
@@ -55,7 +56,7 @@ class Finding:
 
 @dataclass(slots=True)
 class SegmentReport:
-    """A segment as it was found; `bad` holds the byte ranges that cannot be trusted."""
+    """What was found in a segment; `bad` holds the byte ranges that cannot be trusted."""
 
     base_offset: int
     size: int
@@ -92,7 +93,7 @@ class PartitionReport:
 
 
 class _Batches:
-    """Where the batches of a segment are, in columns: a segment can hold millions."""
+    """The positions of a segment's batches, in columns: a segment can hold millions."""
 
     __slots__ = ("bases", "lasts", "positions", "timestamps")
 
@@ -126,9 +127,11 @@ class PartitionCheck:
         self._producers = ProducerStateManager(MemoryDisk(), folder.name, folder.name, _NEVER_MS)
         self._snapshots: list[int] = []
         self._gaps: list[tuple[int, int]] = []
-        """From an offset to another, where no batch is: compaction removed what was there."""
+        """Ranges of offsets without a batch: compaction removed them."""
+        self._removed = False
+        """Whether records are missing where no file can be missing: then compaction removed them."""
         self._is_read = False
-        """Whether the log's end is known; before, a snapshot may lie in a gap that compaction left."""
+        """Whether the log's end is known; before that, a snapshot may lie in a gap of compaction."""
 
     def find(self, severity: str, name: str, problem: str) -> None:
         count = self._count_by_file[name] = self._count_by_file.get(name, 0) + 1
@@ -139,8 +142,11 @@ class PartitionCheck:
 
     def run(self) -> PartitionReport:
         names = sorted(path.name for path in self.folder.iterdir() if path.is_file())
+        self._check_folders()
         self._check_leftovers(names)
-        names = [name for name in names if not name.endswith(_BY_OFFSET) or _NAMED.match(name)]  # others concern nobody
+        names = [
+            name for name in names if not name.endswith(_BY_OFFSET) or _NAMED.match(name)
+        ]  # other files are not checked
         bases = [int(name[:20]) for name in names if name.endswith(".log")]
         self._snapshots = sorted(int(name[:20]) for name in names if name.endswith(".snapshot"))
         self._check_orphans(names, set(bases))
@@ -162,10 +168,43 @@ class PartitionCheck:
             if suffix in LEFTOVERS:
                 self.find(NOTE if suffix == WAITING else WARNING, name, LEFTOVERS[suffix])
 
+    def _check_folders(self) -> None:
+        for path in sorted(self.folder.iterdir()):
+            if path.is_dir() and path.name.endswith(_BY_OFFSET) and _NAMED.match(path.name):
+                self.find(
+                    ERROR,
+                    path.name,
+                    "is a folder, and should be a file; the partition stays offline. Move the folder away and restore "
+                    "the file from a backup",
+                )
+
     def _check_orphans(self, names: list[str], bases: set[int]) -> None:
+        closed_cleanly = (self.folder.parent / CLEAN_STOP_FILE).exists()
         for name in names:
             if name.endswith((".index", ".timeindex", ".txnindex")) and int(name[:20]) not in bases:
-                self.find(WARNING, name, "an index without a log; the next start removes it")
+                if closed_cleanly:
+                    self.find(ERROR, name, f"its log file, {name[:20]}.log, is missing; restore it from a backup")
+                else:
+                    self.find(WARNING, name, "an index without a log; the next start removes it")
+
+    def _check_gap(self, name: str, base: int) -> None:
+        """Between two segments. Compaction leaves such gaps; if it never ran, a file is gone."""
+        if not self.report.segments or self._removed or self._is_compacted():
+            return
+        self.find(
+            ERROR,
+            name,
+            f"offsets {self._next_offset} to {base - 1} are missing in front of it: the file of a segment is gone. "
+            f"Restore it from a backup, or accept the loss: `ottla topics alter {self.folder.name.rpartition('-')[0]} "
+            f"--delete-records-before {self.folder.name.rpartition('-')[2]}:{base}`",
+        )
+
+    def _is_compacted(self) -> bool:
+        topic, _, index = self.folder.name.rpartition("-")
+        checkpoint = self.folder.parent / CLEANER_OFFSETS_FILE
+        return checkpoint.exists() and any(
+            entry[0] == (topic, int(index)) for entry in read_checkpoint(checkpoint) if not isinstance(entry, str)
+        )
 
     # --- segments ----------------------------------------------------------------------------------------------------
 
@@ -174,6 +213,8 @@ class PartitionCheck:
         path = self.folder / f"{stem}.log"
         data = mapped(path)
         segment = SegmentReport(base, len(data))
+        if base > self._next_offset:
+            self._check_gap(path.name, base)
         self.report.segments.append(segment)
         if base < self._next_offset:
             self.find(
@@ -186,9 +227,9 @@ class PartitionCheck:
         batches = self._walk(data, path.name, segment, aborted, is_last)
         segment.next_offset = self._next_offset
         if len(data) and f"{stem}.index" not in names:
-            self.find(WARNING, f"{stem}.index", "is missing; the next start makes it from the log")
+            self.find(WARNING, f"{stem}.index", "is missing; the next start rebuilds it from the log")
         if len(data) and f"{stem}.timeindex" not in names:
-            self.find(WARNING, f"{stem}.timeindex", "is missing; the next start makes it from the log")
+            self.find(WARNING, f"{stem}.timeindex", "is missing; the next start rebuilds it from the log")
         if f"{stem}.index" in names:
             self._check_index(f"{stem}.index", segment, batches)
         if f"{stem}.timeindex" in names:
@@ -222,7 +263,7 @@ class PartitionCheck:
             return found
         if position < len(data):
             rest = len(data) - position
-            self._damaged_end(name, segment, position, rest, "a batch that is cut short", data, is_last)
+            self._damaged_end(name, segment, position, rest, "a truncated batch", data, is_last)
             self.advance(rest)
         return found
 
@@ -251,6 +292,9 @@ class PartitionCheck:
         first = batch.base_offset if isinstance(batch, Batch) else batch.last_offset
         if first > self._next_offset:
             self._gaps.append((self._next_offset, first))
+            self._removed = True
+        elif isinstance(batch, Batch) and batch.record_count <= batch.last_offset_delta:
+            self._removed = True
         elif first < self._next_offset:
             self.find(ERROR, name, f"{at}, position {batch.position}: offsets go back, {self._next_offset} was next")
         if batch.last_offset < first:
@@ -317,7 +361,7 @@ class PartitionCheck:
             if slot >= len(batches.positions) or batches.positions[slot] != position:
                 self.find(ERROR, name, f"entry {offset} → {position} leads to no batch")
             elif offset < batches.lasts[slot]:
-                # Not equal: an entry names the last offset of all batches that were appended together.
+                # Not always equal: an entry has the last offset of all batches that were appended together.
                 self.find(
                     ERROR, name, f"entry {offset} → {position} leads to a batch that ends at {batches.lasts[slot]}"
                 )
@@ -340,9 +384,9 @@ class PartitionCheck:
             before = timestamp
             slot = bisect_right(batches.bases, offset) - 1
             if slot < 0 or offset >= segment.next_offset:
-                self.find(ERROR, name, f"entry {timestamp} → {offset} lies outside of the segment")
+                self.find(ERROR, name, f"entry {timestamp} → {offset} is outside the segment")
                 continue
-            # Retention, compaction and look-ups trust it: nothing at or before the offset may be younger.
+            # Retention, compaction and look-ups trust it: no record up to the offset may be newer.
             if largest[slot] != timestamp and not (slot and largest[slot - 1] <= timestamp <= largest[slot]):
                 self.find(ERROR, name, f"entry {timestamp} → {offset}: the largest time up to there is {largest[slot]}")
 
@@ -352,7 +396,7 @@ class PartitionCheck:
         data = (self.folder / name).read_bytes() if exists else b""
         size = TransactionIndex.ENTRY.size
         if len(data) % size:
-            self.find(WARNING, name, f"{len(data) % size} bytes at its end make no entry")
+            self.find(WARNING, name, f"{len(data) % size} bytes at its end are not an entry")
         noted: set[tuple[int, int]] = set()
         for version, producer_id, first, last, _ in TransactionIndex.ENTRY.iter_unpack(
             data[: len(data) // size * size]
@@ -372,7 +416,7 @@ class PartitionCheck:
     # --- producers and epochs ----------------------------------------------------------------------------------------
 
     def _check_snapshots_up_to(self, last_offset: int) -> None:
-        """Snapshots whose place was reached: their state is the one of all batches before."""
+        """Check the snapshots up to here: their state must match all batches before them."""
         while self._snapshots and self._snapshots[0] <= last_offset:
             offset = self._snapshots.pop(0)
             if self.check_snapshots:
@@ -430,7 +474,7 @@ class PartitionCheck:
             slot = bisect_right(starts, offset) - 1
             given = entries[slot][0] if slot >= 0 else None
             if given is None and entries and epoch <= entries[0][0]:
-                continue  # the log start moved on, and the checkpoint forgot what lies before it
+                continue  # the log start has moved, and the checkpoint no longer has earlier entries
             if given != epoch:
                 said = "none" if given is None else str(given)
                 self.find(ERROR, name, f"offset {offset} was written under epoch {epoch}, the checkpoint says {said}")
@@ -444,7 +488,7 @@ class PartitionCheck:
                 if not batch.crc_ok():
                     self.find(ERROR, name, f"the batch at position {batch.position} has a wrong CRC")
             if end < len(data):
-                self.find(ERROR, name, f"{len(data) - end} bytes at its end are no batch")
+                self.find(ERROR, name, f"{len(data) - end} bytes at its end are not a batch")
         except KafkaError as error:
             self.find(ERROR, name, error.message)
 
@@ -458,7 +502,7 @@ def read_pairs(path: Path) -> list[tuple[int, int]] | str:
         if lines[0].strip() != "0":
             return f"version {lines[0]!r}"
         pairs = [(int(a), int(b)) for a, b in (line.split() for line in lines[2:] if line.strip())]
-        return pairs if len(pairs) == int(lines[1]) else f"{len(pairs)} lines where it says {lines[1]}"
+        return pairs if len(pairs) == int(lines[1]) else f"{len(pairs)} lines, but the file says {lines[1]}"
     except (ValueError, IndexError, OSError) as error:
         return str(error)
 
@@ -479,9 +523,9 @@ def read_checkpoint(path: Path) -> Iterator[Any]:
     for line in lines[2:]:
         cells = line.split()
         if len(cells) != 3 or not cells[1].isdigit() or not cells[2].lstrip("-").isdigit():
-            yield f"line {line!r} is no topic, partition and offset"
+            yield f"line {line!r} is not a topic, a partition and an offset"
             continue
         count += 1
         yield (cells[0], int(cells[1])), int(cells[2])
     if len(lines) < 2 or lines[1].strip() != str(count):
-        yield f"{count} entries where it says {lines[1] if len(lines) > 1 else 'nothing'}"
+        yield f"{count} entries, but the file says {lines[1] if len(lines) > 1 else 'nothing'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import re
 import sys
@@ -18,6 +17,7 @@ from ottla.errors import KafkaError
 from ottla.log.checkpoints import MetaProperties, read_partition_metadata
 from ottla.log.files import PosixDisk
 from ottla.records.batch import batches
+from ottla.system import lock_file
 
 if TYPE_CHECKING:
     from ottla.cli.verification import Finding, PartitionReport, SegmentReport
@@ -27,7 +27,7 @@ _MARKED: Final = re.compile(r"(.+)-(\d+)\.([0-9a-f]{32})-(delete|stray|future)\Z
 _MARKS: Final = {
     "delete": "waits to be deleted; the next start removes the folder",
     "stray": "belongs to no topic of the cluster; look at it, then remove it",
-    "future": "a move between folders is not finished; the next start goes on with it",
+    "future": "a move between folders is not finished; the next start continues it",
 }
 _COLOURS: Final = {"error": "red", "warning": "yellow", "note": "dim"}
 _PICTURE_CELLS: Final = 40
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
         "verify",
         "check a data folder, with a picture of its segments",
         "Check a data folder that no broker uses: checksums, offsets, indexes, producer snapshots, leader epochs, "
-        "checkpoints, and what was left behind half-done. Nothing is changed. Exit code 1 if anything is wrong.",
+        "checkpoints, and unfinished work. Nothing is changed. Exit code 1 if anything is wrong.",
         examples=(
             "ottla verify data",
             "ottla verify data/orders-0 --deep                        # decompress and decode every record",
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a data folder, or the folder of one partition")
     parser.add_argument("--deep", action="store_true", help="also decode every record")
     parser.add_argument("-q", "--quiet", action="store_true", help="findings only, no picture")
-    parser.add_argument("--live", action="store_true", help="continue although a broker uses the folder")
+    parser.add_argument("--live", action="store_true", help="check the folder even if a broker uses it")
     add_json(parser)
 
 
@@ -74,7 +74,7 @@ def _verify(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{folder} is neither a data folder nor the folder of a partition")
     if not arguments.live and _is_locked(folder.parent if alone else folder):
         raise CommandError(
-            f"a broker uses {folder}; stop it first, or say --live and expect findings at the logs' ends"
+            f"a broker uses {folder}; stop it first, or use --live and expect findings at the ends of the logs"
         )
     partitions = [folder] if alone else _partition_folders(folder)
     total = sum(size for one in partitions for path in one.glob("*.log") if (size := _size(path)))
@@ -118,17 +118,16 @@ def _partition_folders(folder: Path) -> list[Path]:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Whether a broker holds the folder's lock, Ottla's or Kafka's."""
+    """Whether a broker, Ottla or Kafka, holds the folder's lock."""
     try:
-        file = (folder / ".lock").open("rb")  # who may only read the folder can verify it
+        file = (folder / ".lock").open("rb")  # a user with read access only can verify the folder too
     except FileNotFoundError:
         return False
     except OSError as error:
         raise CommandError(f"cannot read {folder / '.lock'}: {error.strerror}") from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            lock_file(file.fileno(), shared=True)
         except OSError:
             return True
     return False
@@ -141,7 +140,7 @@ def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]
     found: list[Finding] = []
     try:
         if MetaProperties.read(PosixDisk(folder)) is None:
-            found.append(Finding(ERROR, "meta.properties", "is missing: no broker knows this folder as its own"))
+            found.append(Finding(ERROR, "meta.properties", "is missing: without it no broker accepts this folder"))
     except KafkaError as error:
         found.append(Finding(ERROR, "meta.properties", error.message))
     found += _check_quorum(folder)
@@ -157,7 +156,7 @@ def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]
 
 
 def _check_quorum(folder: Path) -> list[Finding]:
-    """The files beside the metadata log; a broker goes on without them."""
+    """The files next to the metadata log; a broker works without them."""
     found: list[Finding] = []
     state = folder / "__cluster_metadata-0" / "quorum-state"
     try:
@@ -207,7 +206,7 @@ def _check_checkpoint(path: Path, by_name: dict[str, PartitionReport]) -> list[F
             continue  # of a topic that was deleted since, or of another folder
         end = report.end_offset
         if offset > end and report.segments:
-            # A log that starts beyond its own end is thrown away, which loses what is there.
+            # A log that starts beyond its own end would be deleted, with all its records.
             severity = ERROR if path.name.startswith("log-start") else WARNING
             found.append(Finding(severity, path.name, f"{topic}-{partition} is at {offset}, but the log ends at {end}"))
     return found
@@ -259,7 +258,7 @@ def _draw_all(reports: list[PartitionReport]) -> None:
 
 
 def draw(report: PartitionReport, largest: int) -> str:
-    """One line a segment: a bar by size in which damage shows, and what the segment holds."""
+    """One line per segment: a bar by size that shows damage, and what the segment holds."""
     records = sum(segment.records for segment in report.segments)
     title = f"{terminal.paint(report.name, 'bold')}  offsets {report.start_offset}–{report.end_offset - 1}"
     if not records:

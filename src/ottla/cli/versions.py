@@ -1,4 +1,4 @@
-"""`ottla versions`: what the broker supports, beside what this build serves and what this client speaks."""
+"""`ottla versions`: the API versions of a broker, of this build's broker and of this client."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def add_parser(subparsers: Any) -> None:
     parser = subcommand(
         subparsers,
         "versions",
-        "what a broker supports beside what this build serves",
-        "The versions of each API that the broker at --bootstrap supports, beside those of this build's broker.",
+        "compare a broker's API versions with this build's",
+        "The versions of each API that the broker at --bootstrap supports, next to those of this build's broker.",
         examples=("ottla versions", "ottla versions --local", "ottla versions --differences -b kafka:9092"),
     )
-    parser.add_argument("--local", action="store_true", help="only this build; ask no broker")
+    parser.add_argument("--local", action="store_true", help="only this build, without asking a broker")
     parser.add_argument("--differences", action="store_true", help="only APIs whose versions differ")
     add_json(parser)
     add_connection(parser)

@@ -1,1 +1,1 @@
-"""The container image: what it does with the settings and scripts that people wrote for Kafka's images."""
+"""The container image: how it uses settings and scripts that were written for Kafka's images."""

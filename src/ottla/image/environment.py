@@ -76,7 +76,7 @@ def from_environment(environ: Mapping[str, str]) -> Found:
         name = variable.removeprefix("KAFKA_")
         if name == variable or name in NO_SETTINGS:
             continue
-        # Bitnami's prefix wins over the plain one, as in its image.
+        # Bitnami's prefix overrides the plain one, as in its image.
         key = key_of(name.removeprefix("CFG_"))
         if key in settings and not name.startswith("CFG_"):
             continue
@@ -92,7 +92,7 @@ def from_environment(environ: Mapping[str, str]) -> Found:
 
 
 def _tidy_listeners(settings: dict[str, str]) -> None:
-    """Some modules leave a comma at the end. Where only the advertised addresses are known, all interfaces serve."""
+    """Some modules leave a comma at the end. If only the advertised addresses are known, listen on all interfaces."""
     for key in ("listeners", "advertised.listeners"):
         if key in settings:
             settings[key] = ",".join(part for part in (each.strip() for each in settings[key].split(",")) if part)
@@ -101,11 +101,11 @@ def _tidy_listeners(settings: dict[str, str]) -> None:
 
 
 def _one_id(settings: dict[str, str], notes: list[str]) -> None:
-    """node.id and broker.id are one value; -1 asked ZooKeeper for one."""
+    """node.id and broker.id are the same value; -1 meant that ZooKeeper assigns it."""
     if settings.get("broker.id") == "-1":
         del settings["broker.id"]
     if "node.id" in settings and settings.get("broker.id", settings["node.id"]) != settings["node.id"]:
-        notes.append(f"broker.id={settings['broker.id']} is ignored: node.id={settings['node.id']} says otherwise")
+        notes.append(f"broker.id={settings['broker.id']} is ignored: node.id={settings['node.id']} is used")
         del settings["broker.id"]
 
 

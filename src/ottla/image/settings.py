@@ -1,4 +1,4 @@
-"""`python -m ottla.image.settings` prints the settings that the environment makes, as server.properties."""
+"""`python -m ottla.image.settings` prints the settings from the environment as server.properties."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the image runs: `python -m ottla.image.start [KAFKA_KEY=VALUE …]`, behind /etc/kafka/docker/run.
 
-A mounted server.properties counts first, then the environment. Nothing is written but the data, so the root file system
-can be read-only.
+A mounted server.properties is read first, then the environment. Only data is written, so the root file system can be
+read-only.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def settings_of(environ: Mapping[str, str], mounted: str | None) -> tuple[dict[s
         logger.info("%s", note)
     if mounted is not None or not found.settings:
         return found.settings, found.cluster_id
-    # As in Kafka's image, one variable puts the defaults of the file aside; a single node needs these all the same.
+    # As in Kafka's image, one variable disables the defaults of the file; a single node still needs these.
     return {"log.dirs": DATA, **SINGLE_NODE, **found.settings}, found.cluster_id
 
 
 def announce(node_id: int) -> None:
-    """The lines that other programs wait for; they come when clients are served."""
+    """Print the lines that other programs wait for, when clients are served."""
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S},000"
     for line in (
         f"[BrokerLifecycleManager id={node_id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",

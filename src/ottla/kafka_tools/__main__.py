@@ -22,7 +22,7 @@ TOOLS = {
 def main(words: list[str]) -> int:
     name = PurePath(words[0]).name.removesuffix(".sh") if words else ""
     if name not in TOOLS:
-        print(f"there is no tool '{name}' here; there are {', '.join(TOOLS)}", file=sys.stderr)
+        print(f"there is no tool '{name}' here; the tools are {', '.join(TOOLS)}", file=sys.stderr)
         return 1
     code: int = import_module(f"ottla.kafka_tools.{TOOLS[name]}").run(name, words[1:])
     return code

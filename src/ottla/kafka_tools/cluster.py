@@ -60,7 +60,9 @@ async def _offsets(client: Client, arguments: argparse.Namespace) -> None:
 async def _api_versions(client: Client, _: argparse.Namespace) -> None:
     for node in (await client.metadata([])).nodes.values():
         connection = await client.connection(node.node_id)
-        assert isinstance(connection, Connection)  # one over the network: it has asked for the versions already
+        assert isinstance(
+            connection, Connection
+        )  # a connection over the network: it has already asked for the versions
         rack = "null" if node.rack is None else node.rack
         print(f"{node.host}:{node.port} (id: {node.node_id} rack: {rack} isFenced: false) -> (")
         lines = [

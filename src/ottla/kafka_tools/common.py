@@ -15,7 +15,7 @@ from ottla.errors import KafkaError
 
 
 def new_parser(name: str, *, command_config: str = "--command-config") -> argparse.ArgumentParser:
-    """With the options of every tool. Kafka's tools take no abbreviations that argparse would guess."""
+    """A parser with the options of every tool. Kafka's tools accept no abbreviations."""
     parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
     parser.add_argument("--bootstrap-server", "--broker-list", required=True, metavar="HOST:PORT,…")
     parser.add_argument(command_config, dest="command_config", metavar="FILE")
@@ -30,7 +30,7 @@ def connect(arguments: argparse.Namespace) -> Client:
 
 
 def finish(work: Coroutine[Any, Any, int], failed: Callable[[str], str]) -> int:
-    """Run a tool. `failed` puts what went wrong into the tool's own words."""
+    """Run a tool. `failed` formats an error as the tool does."""
     try:
         return asyncio.run(work)
     except (KafkaError, ClientError, CommandError) as error:

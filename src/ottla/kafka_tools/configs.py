@@ -57,7 +57,7 @@ def run(name: str, words: list[str]) -> int:
         if getattr(arguments, kind) is not None:
             arguments.entity_type, arguments.entity_name = kind, getattr(arguments, kind)
     if arguments.entity_type is None or (arguments.entity_name is None and not arguments.entity_default):
-        parser.error("name what is meant with --entity-type and --entity-name")
+        parser.error("name the entity with --entity-type and --entity-name")
     return finish(_run(arguments), lambda text: f"Error while executing config command with args '{text}'")
 
 

@@ -100,7 +100,7 @@ async def _starts(client: Client, arguments: argparse.Namespace) -> dict[TopicPa
 
 
 class Line:
-    """How a record is printed: what Kafka's DefaultMessageFormatter knows of properties."""
+    """How a record is printed, by the properties of Kafka's DefaultMessageFormatter."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         def on(name: str, default: str = "false") -> bool:

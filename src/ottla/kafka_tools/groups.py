@@ -124,5 +124,5 @@ async def _targets(
     elif arguments.shift_by is not None:
         moved = {tp: current[tp].offset + arguments.shift_by for tp in edges if tp in current}
     else:
-        raise CommandError("name where to: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by")
+        raise CommandError("choose a target: --to-earliest, --to-latest, --to-offset, --to-datetime or --shift-by")
     return {tp: min(max(at, edges[tp][0]), edges[tp][1]) for tp, at in moved.items()}

@@ -1,4 +1,4 @@
-"""kafka-storage: give a new data folder its cluster. Without it, Ottla does so at the first start."""
+"""kafka-storage: assign a new data folder to a cluster. Without it, Ottla does this at the first start."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ottla.wire.primitives import uuid_to_base64
 
 
 def new_id() -> str:
-    """Never one that begins with a dash: it would look like an option."""
+    """A new id that does not begin with a dash, which would look like an option."""
     while (text := uuid_to_base64(secrets.token_bytes(16))).startswith("-"):
         pass
     return text
 
 
 def format_folders(config: Config, cluster_id: str | None) -> list[str]:
-    """Write meta.properties where there is none; the folders that were new."""
+    """Write meta.properties where it is missing. Returns the new folders."""
     made: list[str] = []
     if cluster_id is None:
         return made
