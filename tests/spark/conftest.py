@@ -1,4 +1,4 @@
-"""One Spark for all tests of this process, and a broker to read from: an Ottla, or with `--bootstrap` any other.
+"""One Spark for all tests of a process, and a broker to read from: an Ottla, or with `--bootstrap` any other.
 
 Files are read from the folder of that Ottla; for a broker of `--bootstrap`, $OTTLA_TEST_DATA may name its log dir.
 """
@@ -25,6 +25,10 @@ if find_spec("numpy") is None or find_spec("pyarrow") is None or find_spec("pysp
     collect_ignore_glob = ["test_*.py"]  # scripts/test installs them; scripts/test fast does without
 
 WAIT_S = 120
+# These JVMs live for seconds or minutes, and would spend half of their CPU time on optimising code that soon ends.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_name, JVM_OPTIONS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -180,11 +184,26 @@ def send(broker: Any) -> Callable[..., None]:
 
 
 @pytest.fixture(scope="session")
+def compiled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """For $PYSPARK_PYTHON of a Spark that is not local: a Python that need not compile PySpark whenever it starts.
+
+    A session of a local master has it anyway; under this name other sessions keep it, too.
+    """
+    from ottla.spark.interpreter import starter
+
+    folder = tmp_path_factory.mktemp("python")
+    made = starter(folder)
+    assert made is not None
+    return str(Path(made).rename(folder / "python"))
+
+
+@pytest.fixture(scope="session")
 def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., Any]) -> Iterator[str]:
     """The address of a standalone Spark cluster: a master and a worker, each a process of its own."""
     import pyspark
 
     home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("spark-cluster")
+    (folder / "spark-defaults.conf").write_text(f"spark.executor.extraJavaOptions {JVM_OPTIONS}\n")
     running: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, pattern: str, *arguments: str) -> re.Match[str]:
@@ -205,6 +224,8 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., 
         match: re.Match[str] = until(found, f"'{pattern}' of {name}", 240)
         return match
 
+    patch = pytest.MonkeyPatch()
+    patch.setenv("SPARK_CONF_DIR", str(folder))  # for the drivers, which choose the options of their executors
     try:
         local = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         master = start("master.Master", r"Starting Spark master at (spark://\S+)", *local)[1]
@@ -212,6 +233,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., 
         start("worker.Worker", "Successfully registered with master", *local, *room, master)
         yield master
     finally:
+        patch.undo()
         for child in reversed(running):
             child.terminate()
             child.wait(60)

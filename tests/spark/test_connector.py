@@ -116,7 +116,7 @@ def test_a_stream_recovers_and_writes_each_record_once(
     assert offsets(spark.read.parquet(str(tmp_path / "out"))) == span(0, 0, 100) + span(1, 0, 110)
 
 
-def test_data_loss_is_told_and_can_be_borne(
+def test_data_loss_is_an_error_unless_it_is_allowed(
     stream: Any, admin: Any, make_topic: Any, send: Any, tmp_path: Path
 ) -> None:
     from confluent_kafka import TopicPartition

@@ -1,4 +1,4 @@
-"""DDL is read as Spark reads it, before there is a Spark; what is wrong is told with its place."""
+"""DDL is read as Spark reads it, before there is a Spark; errors name the column."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_as_spark_reads_it(spark: Any, text: str) -> None:
         ("a int, A string", "two columns are named 'A'"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, problem: str) -> None:
+def test_errors_name_the_column(text: str, problem: str) -> None:
     with pytest.raises(ValueError) as caught:
         columns(text)
     assert problem in str(caught.value)

@@ -136,7 +136,7 @@ def test_many_batches_are_walked_side_by_side(monkeypatch: pytest.MonkeyPatch) -
     assert len(decode(found)) == base
 
 
-def test_damage_in_one_of_many_batches_is_told() -> None:
+def test_damage_in_one_of_many_batches_is_reported() -> None:
     made = make_batch([(1, i, None, b"v" * 100, []) for i in range(10)])
     damaged = bytearray(made)
     damaged[61] ^= 0x02  # the first record's length
@@ -168,7 +168,7 @@ def test_old_formats_and_names_that_are_no_text() -> None:
     assert got.headers is not None and got.headers.to_pylist() == [[{"key": "n��e", "value": b"1"}]]
 
 
-def test_nothing() -> None:
+def test_no_records_decode_to_empty_columns() -> None:
     for headers in (None, HEADERS):
         empty = decode([], Wanted(), headers)
         assert len(empty) == 0 and len(empty.keys) == 0

@@ -1,17 +1,17 @@
-"""Tables in every format: each offset once, whenever a writer dies and whoever else writes; read by other engines.
+"""Tables in every format: each offset once, even if a writer dies or others write; read by other engines.
 
-The writers are small processes without Spark (table_writer.py), as the commits are not Spark's either.
+The writers are small processes without Spark (support/tables/table_writer.py), as the commits are not Spark's either.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from datetime import date
@@ -20,16 +20,13 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import table_writer as tables
-
 from ottla.spark.pipelines.commits import STATE
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.formats import Kind, check_format
 from ottla.spark.pipelines.stores import LocalStore
 from ottla.spark.pipelines.tables import Table
 from ottla.spark.pipelines.upkeep import remove_unused, upkeep
+from support.tables import table_writer as tables
 
 KINDS = {
     "parquet": Kind("parquet"),
@@ -46,7 +43,9 @@ OPEN = pytest.mark.parametrize("name", [name for name in KINDS if name != "parqu
 def processes() -> Any:
     """Children that have imported everything, so that killing many of them is cheap."""
     made = multiprocessing.get_context("forkserver")
-    made.set_forkserver_preload(["table_writer", "pyspark.sql.types", "pyiceberg.catalog.sql", "deltalake"])
+    made.set_forkserver_preload(
+        ["support.tables.table_writer", "pyspark.sql.types", "pyiceberg.catalog.sql", "deltalake"]
+    )
     return made
 
 
@@ -106,7 +105,7 @@ def test_a_writer_that_is_killed(name: str, processes: Any, tmp_path: Path) -> N
             except EOFError:
                 break
         here.close()
-    # What a writer was told to be committed is there, once.
+    # Everything that was confirmed to a writer is there, once.
     assert set(commits.values()) <= {1}
     with tables.open_table(LocalStore(root), KINDS[name]) as table:
         reached = table.state.marks[tables.TOPIC, 0]
@@ -115,6 +114,56 @@ def test_a_writer_that_is_killed(name: str, processes: Any, tmp_path: Path) -> N
         tables.advance(table, reached + 10, 3)
     assert kills >= KILLS
     assert rows_of(root, name) == wanted(reached + 10)
+
+
+class Full(LocalStore):
+    """A disk on which one operation finds no space."""
+
+    def __init__(self, root: str, fails_at: int) -> None:
+        super().__init__(root)
+        self.left = fails_at
+
+    def _spend(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write_new(self, path: str, content: bytes) -> None:
+        self._spend()
+        super().write_new(path, content)
+
+    def replace(self, path: str, content: bytes) -> None:
+        self._spend()
+        super().replace(path, content)
+
+    def move(self, source: str, target: str) -> None:
+        self._spend()
+        super().move(source, target)
+
+    def sync(self, path: str) -> None:
+        self._spend()
+        super().sync(path)
+
+
+@OPEN
+def test_a_disk_that_is_full_at_any_operation(name: str, tmp_path: Path) -> None:
+    """Each operation of a first commit fails in a table of its own, and the next writer goes on where that table is."""
+    fails_at, failed = 1, True
+    while failed:
+        root = str(tmp_path / str(fails_at))
+        try:
+            with tables.open_table(Full(root, fails_at), KINDS[name]) as table:
+                tables.advance(table, 2, 2)
+            failed = False
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        except PipelineError as error:
+            assert str(error).startswith("there is no space left on the disk")
+        with tables.open_table(LocalStore(root), KINDS[name]) as table:
+            tables.advance(table, 4, 2)
+        assert rows_of(root, name) == wanted(4)
+        fails_at += 1
+    assert fails_at > 6
 
 
 @OPEN
@@ -337,13 +386,13 @@ def test_a_folder_with_a_space_in_its_name(name: str, tmp_path: Path) -> None:
         (("iceberg", "nowhere"), "'nowhere' is no catalog"),
     ],
 )
-def test_what_is_no_format(arguments: tuple[str, ...], problem: str) -> None:
+def test_invalid_formats_are_refused(arguments: tuple[str, ...], problem: str) -> None:
     with pytest.raises(PipelineError, match=problem):
         check_format(*arguments)
 
 
 @OPEN
-def test_tables_of_somebody_else(name: str, tmp_path: Path) -> None:
+def test_tables_of_other_programs_are_refused(name: str, tmp_path: Path) -> None:
     import pyarrow as pa
 
     root = tmp_path / "t"
@@ -384,7 +433,7 @@ def test_catalogs_that_are_down(tmp_path: Path) -> None:
 
 def test_a_rest_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer to a commit may be lost: what is there is not written again. Secrets stay in the environment."""
-    from rest_catalog import RestCatalog
+    from support.tables.rest_catalog import RestCatalog
 
     monkeypatch.setenv("LAKE_TOKEN", "s3cret")
     root = str(tmp_path / "t")
@@ -411,7 +460,7 @@ def test_a_rest_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @ALL
-def test_what_a_table_no_longer_needs(name: str, tmp_path: Path) -> None:
+def test_vacuum_removes_old_versions_and_stray_files(name: str, tmp_path: Path) -> None:
     """Earlier versions and the files of a writer that was killed go; the table and its offsets stay."""
     root = str(tmp_path / "t")
     now_ms = time.time_ns() // 1_000_000

@@ -179,10 +179,12 @@ def test_times_are_microseconds_and_older_archives_are_read(
 
 def test_the_verifier_sees_what_is_wrong(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path) -> None:
     topic = make_topic(2)
-    send(topic, [(b"k", b"%d" % n) for n in range(10)], partition=0)
-    send(topic, [(b"k", b"%d" % n) for n in range(10)], partition=1)
     options = {"bootstrap": broker.bootstrap, "spark": spark}
     out = tmp_path / "a"
+    ottla.spark.archive(topic, str(out), **options)
+    assert ottla.spark.verify(str(out), **options).ok, "an archive of an empty topic has no files"
+    send(topic, [(b"k", b"%d" % n) for n in range(10)], partition=0)
+    send(topic, [(b"k", b"%d" % n) for n in range(10)], partition=1)
     ottla.spark.archive(topic, str(out), **options)
     one, two = sorted(out.glob("topic=*/**/*.parquet"))
 
@@ -309,7 +311,7 @@ def test_records_that_retention_removes_under_way(
     assert sorted([*lost, *(record[1] for record in archived(spark, out))]) == list(range(30))
 
 
-def test_topics_that_are_not_what_they_were(
+def test_topics_that_were_deleted_or_created_again(
     spark: Any, broker: Any, admin: Any, make_topic: Any, send: Any, until: Any, tmp_path: Path
 ) -> None:
     topic, other = make_topic(1), make_topic(1)
@@ -338,6 +340,41 @@ def test_topics_that_are_not_what_they_were(
     with pytest.raises(PipelineError, match=f"topic '{topic}' was deleted and created again"):
         ottla.spark.verify(out, **options)
     assert len(archived(spark, out)) == 3
+
+
+def test_a_topic_that_is_made_again_under_way(
+    spark: Any,
+    broker: Any,
+    admin: Any,
+    make_topic: Any,
+    send: Any,
+    until: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its offsets mean other records then, so the run ends before it reads one of them."""
+    from ottla.spark.pipelines.archive import _Archiver
+
+    topic = make_topic(1)
+    send(topic, [(b"old", b"%d" % n) for n in range(30)])
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
+    write = _Archiver.write
+
+    def write_and_replace(self: Any, batch: Any) -> int:
+        count = write(self, batch)
+        admin.delete_topics([topic])[topic].result(60)
+        until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic's deletion")
+        make_topic(1, name=topic)
+        until(lambda: topic in admin.list_topics(timeout=60).topics, "the new topic")
+        send(topic, [(b"new", b"%d" % n) for n in range(30)])
+        return count
+
+    monkeypatch.setattr(_Archiver, "write", write_and_replace)
+    out = str(tmp_path / "a")
+    options: dict[str, Any] = {"bootstrap": broker.bootstrap, "spark": spark}
+    with pytest.raises(PipelineError, match=f"^topic '{topic}' was deleted and created again"):
+        ottla.spark.archive(topic, out, max_records=10, **options)
+    assert [(record[1], record[2]) for record in archived(spark, out)] == [(n, b"old") for n in range(10)]
 
 
 def test_a_driver_that_is_killed(

@@ -84,7 +84,7 @@ def test_a_file_of_pipelines_ends_with_a_table(ottla: Run, make_topic: Any, send
     assert code == 0, err
     told, looked = err.splitlines()[-2:]
     assert told.startswith("typed: found something, 2 records in ")
-    assert told.endswith("; 1 record did not fit")
+    assert told.endswith("; 1 record did not match")
     assert looked == "look: found something, 1 null keys"
     head, first, second = (line.split() for line in out.splitlines())
     assert head == ["PIPELINE", "RESULT", "IN", "OUT", "DEAD", "LETTERS", "FINDINGS", "LOST", "LAG", "FILES", "SECONDS"]
@@ -93,7 +93,7 @@ def test_a_file_of_pipelines_ends_with_a_table(ottla: Run, make_topic: Any, send
     assert ottla("run", file, "--fail")[0] == 1
 
 
-def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
+def test_sql_prints_its_result_or_error(ottla: Run, make_topic: Any, send: Any) -> None:
     topic = make_topic(1)
     send(topic, [(b"a", b"x"), (None, b"\xff")])
     code, out, err = ottla("sql", "select key, value, offset from t order by offset", "--table", f"t={topic}")
@@ -125,7 +125,7 @@ def test_what_is_printed(ottla: Run, make_topic: Any, send: Any) -> None:
         (("archive", "t", "--out", "x", "-b", "127.0.0.1:1"), 1, "cannot connect to 127.0.0.1:1"),
     ],
 )
-def test_what_is_wrong_is_one_line(ottla: Run, words: tuple[str, ...], code: int, line: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line(ottla: Run, words: tuple[str, ...], code: int, line: str, tmp_path: Path) -> None:
     found, out, err = ottla(*words)
     assert (found, out) == (code, "")
     assert line in err
@@ -150,9 +150,12 @@ def test_without_java(broker: Any, admin: Any, make_topic: Any, until: Any, tmp_
         (("replay", "nosuchdir", "--to-topic", "t"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
         (("parse", "t", "--out", "x", "--value-format", "json", "--schema", "id BIGNT"), "did you mean BIGINT?"),
         (("sql", "select 1 from t", "--schema", "t=id BIGNT"), "did you mean BIGINT?"),
+        (("archive", "t", "--out", "s3a://b/t"), "write s3://BUCKET/PATH and add --format delta or iceberg"),
+        (("verify", "s3a://b/t"), "s3a:// is not supported; write s3://BUCKET/PATH"),
+        (("quality", "t", "--checkpoint", "s3n://b/t"), "s3n:// is not supported; write s3://BUCKET/PATH"),
     ],
 )
-def test_what_is_wrong_is_told_before_spark_starts(words: tuple[str, ...], line: str, broker: Any) -> None:
+def test_mistakes_are_reported_before_spark_starts(words: tuple[str, ...], line: str, broker: Any) -> None:
     """There is no Java here, which Spark would say first."""
     done = child(*words, "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)

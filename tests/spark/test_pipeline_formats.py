@@ -15,20 +15,10 @@ import ottla.spark
 from ottla.spark import PipelineError
 from ottla.spark.pipelines.stores import LocalStore
 from ottla.spark.pipelines.tables import Table
+from support.tables.other_engines import arrow, iceberg
 
 FORMATS = pytest.mark.parametrize("name", ["delta", "iceberg"])
 START_MS = 1_790_000_040_000
-
-
-def arrow(out: Path | str, name: str) -> Any:
-    """The table as delta-rs or pyiceberg reads it."""
-    if name == "delta":
-        from deltalake import DeltaTable
-
-        return DeltaTable(str(out)).to_pyarrow_table()
-    from ottla.spark.pipelines.iceberg import IcebergLog
-
-    return IcebergLog.find(LocalStore(str(out))).table().scan().to_arrow()
 
 
 def places(out: Path | str, name: str) -> list[tuple[str, int, int]]:
@@ -83,9 +73,12 @@ def test_an_archive(
 
     assert ottla.spark.verify(str(out), content=True, **options).problems == []
     before = len(Table.open(LocalStore(str(out))).state.files)
+    planned = ottla.spark.compact(str(out), dry_run=True)
+    assert len(Table.open(LocalStore(str(out))).state.files) == before
     merged = ottla.spark.compact(str(out), spark=spark)
     assert (merged.files_before, merged.files_after) == (before, len(Table.open(LocalStore(str(out))).state.files))
     assert merged.files_after < before
+    assert (planned.merged, planned.files_after) == (merged.merged, merged.files_after)
     assert places(out, name) == sorted(wanted)
     assert ottla.spark.verify(str(out), content=True, **options).problems == []
     again = ottla.spark.replay(str(out), to_topic=f"{topic}-again", **options)
@@ -127,6 +120,49 @@ def test_verify_sees_what_other_engines_do(
     assert f"{topic}-{twice[0]}: 1 offsets are in more than one file, first {twice[1]}" in found.problems
     # The marks are where they were: the next run repeats nothing.
     assert ottla.spark.archive(topic, out, **options).records == 0
+
+
+@FORMATS
+def test_another_engine_reads_and_merges_during_a_run(
+    name: str, spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each batch it sees all that is committed, and puts the files of the table together."""
+    from ottla.spark.pipelines.archive import _Archiver
+
+    topic = make_topic(2, retention_ms=-1)
+    for partition in (0, 1):
+        send(topic, [(b"k", b"%d" % n) for n in range(10)], partition, START_MS)
+    options: dict[str, Any] = {"bootstrap": broker.bootstrap, "spark": spark, "source": "ottla"}
+    out = str(tmp_path / "a")
+    write, seen = _Archiver.write, []
+
+    def write_and_merge(self: Any, batch: Any) -> int:
+        count = write(self, batch)
+        assert places(out, name) == [(topic, p, n) for p in (0, 1) for n in range(batch.ends[topic, p])]
+        seen.append(merge_all(out, name))
+        return count
+
+    monkeypatch.setattr(_Archiver, "write", write_and_merge)
+    assert ottla.spark.archive(topic, out, format=name, max_records=8, **options).records == 20
+    assert len(seen) == 3
+    assert seen[-1] < 6, "files of earlier batches were put together"
+    assert places(out, name) == [(topic, p, n) for p in (0, 1) for n in range(10)]
+    assert ottla.spark.verify(out, content=True, **options).problems == []
+    monkeypatch.undo()
+    forget(Path(out))
+    assert ottla.spark.archive(topic, out, **options).records == 0
+
+
+def merge_all(out: str, name: str) -> int:
+    """As another engine does it; how many files the table has then."""
+    if name == "delta":
+        from deltalake import DeltaTable
+
+        DeltaTable(out).optimize.compact()
+        return len(DeltaTable(out).file_uris())
+    table = iceberg(out)
+    table.overwrite(table.scan().to_arrow())
+    return len(list(table.scan().plan_files()))
 
 
 @FORMATS

@@ -54,7 +54,7 @@ def secured(start_broker: Callable[..., Any], tmp_path: Path) -> tuple[Any, Path
     return broker, properties
 
 
-def test_pipelines_log_in_and_tell_nobody(
+def test_pipelines_log_in_and_do_not_print_the_password(
     spark: Any,
     secured: tuple[Any, Path],
     tmp_path: Path,

@@ -15,7 +15,7 @@ import pytest
 
 import ottla.spark
 from ottla.spark import PipelineError
-from ottla.spark.pipelines.topics import Cluster
+from ottla.spark.pipelines.topics import BlockingClient
 from ottla.spark.pipelines.transactions import Reached
 
 Records = list[tuple[Any, ...]]
@@ -64,7 +64,7 @@ def test_a_replay_keeps_everything_and_goes_on(
     done = ottla.spark.replay(archive, to_topic=target, compression="zstd", **options)
     assert (done.records, done.lag) == (83, 0)
     assert records_of(target, 3) == records_of(topic, 3)
-    shown = Cluster(broker.bootstrap, {}).committed(done.group)
+    shown = BlockingClient(broker.bootstrap, {}).committed(done.group)
     # Tools see no lag, and the text beside the offset says how far the archive is.
     assert {tp: (one.offset, Reached.of(one.metadata)) for tp, one in shown.items()} == {
         (target, 0): (43, Reached(42, 42)),
@@ -72,7 +72,7 @@ def test_a_replay_keeps_everything_and_goes_on(
         (target, 2): (0, Reached(0, 0)),
     }
 
-    # The same again writes nothing. What was archived meanwhile is added, whatever somebody else has written.
+    # A repetition writes nothing. What was archived meanwhile is added, even if another program has written too.
     assert ottla.spark.replay(archive, to_topic=target, compression="zstd", **options).records == 0
     send(target, [(b"other", b"from elsewhere")], 1)
     send(topic, [(b"k", b"new")] * 3, 1)
@@ -118,7 +118,7 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
     assert records_of(target, 2) == records_of(topic, 2)
 
     # A replay that ended is known to have ended, without its group as well; one that was cut off is not guessed at.
-    cluster = Cluster(broker.bootstrap, {})
+    cluster = BlockingClient(broker.bootstrap, {})
     cluster.forget(done.group, cluster.committed(done.group))
     assert ottla.spark.replay(archive, to_topic=target, **options).records == 0
     target += "-2"
@@ -143,7 +143,7 @@ def test_a_replay_that_is_killed(
     ottla.spark.archive(topic, archive, **options)
     command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "replay", archive, "--to-topic", target]
     command += ["-b", broker.bootstrap, "--master", "local[2]", "--group", group, "--rate", "50"]
-    cluster = Cluster(broker.bootstrap, {})
+    cluster = BlockingClient(broker.bootstrap, {})
     chance = random.Random(topic)
 
     def replayed() -> int:
@@ -154,7 +154,7 @@ def test_a_replay_that_is_killed(
         kill_after(command, lambda: replayed() >= wanted, chance)  # noqa: B023
     before = replayed()
     assert 0 < before < 4000
-    # Python workers of the killed driver may still write: whoever opens a partition first fences them.
+    # Python workers of the killed driver may still write: the first writer that opens a partition fences them.
     done = ottla.spark.replay(archive, to_topic=target, group=group, **options)
     assert 0 < done.records <= 4000 - before
     assert records_of(target, 2) == records_of(topic, 2)

@@ -42,7 +42,7 @@ def test_a_line_on_a_terminal_says_what_goes_on_and_for_how_long() -> None:
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [(False, ["one: 0.0 s", "two: 0.0 s"]), (True, [])])
-def test_a_line_elsewhere(quiet: bool, lines: list[str]) -> None:
+def test_progress_lines_without_a_terminal(quiet: bool, lines: list[str]) -> None:
     read, write = os.pipe()
     with Waiting(write, quiet=quiet) as waiting:
         waiting.begin("one")
@@ -109,4 +109,4 @@ def test_the_row_of_a_result(pipeline: str, result: Any, cells: tuple[str, ...])
 def test_lines_say_what_was_found() -> None:
     assert one_line(Quality([Findings("t", 0, 8, gaps=3, null_keys=1)])) == "3 gaps, 1 null keys"
     assert one_line(Compaction("a", files_before=9, files_after=2)) == "9 files are 2 now"
-    assert one_line(summary(details={"bad": 5})).endswith("; 5 records did not fit")
+    assert one_line(summary(details={"bad": 5})).endswith("; 5 records did not match")

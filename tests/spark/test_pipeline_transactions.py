@@ -68,7 +68,7 @@ def test_a_second_writer_ends_what_the_first_left_open(broker: Any, make_topic: 
     assert values_of(topic) == [b"0", b"1", b"2", b"3"]
 
 
-def test_what_is_too_much_for_one_transaction_becomes_several(
+def test_large_writes_are_split_into_transactions(
     broker: Any, make_topic: Any, values_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ottla.spark.pipelines.transactions as module
@@ -105,7 +105,7 @@ def test_what_is_too_much_for_one_transaction_becomes_several(
     assert len(ends) > 3
 
 
-def test_a_commit_by_somebody_else_is_no_progress() -> None:
+def test_the_metadata_of_a_foreign_commit_counts_as_no_progress() -> None:
     assert Reached.of("") == Reached.of("[]") == Reached.of('{"next": "x"}') == Reached(0, 0)
     assert Reached.of(Reached(5, 3).text()) == Reached(5, 3)
 

@@ -17,7 +17,7 @@ from ottla.spark.pipelines.declared import load
 from ottla.spark.pipelines.decoders import BadValue, Decoding, load_decoding
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.manifests import WHOLE_EVERY
-from ottla.spark.pipelines.report import check_report, html, nice_ticks, points, time_ticks, write_report
+from ottla.spark.pipelines.report import check_report, html, nice_ticks, picture, points, time_ticks, write_report
 from ottla.spark.pipelines.sql import table_name
 from ottla.spark.pipelines.stores import LocalStore, open_store
 from ottla.spark.pipelines.streams import Loss, Rate, batch_offsets, last_offsets, losses
@@ -165,6 +165,8 @@ def test_stores_by_their_names(tmp_path: Path) -> None:
     assert open_store(str(tmp_path), None).root == str(tmp_path)
     assert open_store(f"file://{tmp_path}/a%20b", None).root == f"{tmp_path}/a b"
     with pytest.raises(PipelineError, match="needs a Spark session"):
+        open_store("hdfs://name/x", None)
+    with pytest.raises(PipelineError, match=r"^s3a:// is not supported; write s3://BUCKET/PATH"):
         open_store("s3a://bucket/x", None)
 
 
@@ -199,7 +201,7 @@ def test_offsets_of_spark_checkpoints(tmp_path: Path) -> None:
     assert last_offsets(store) == {("t", 0): 1, ("t", 1): 7}
 
 
-def test_losses_are_what_was_to_be_read_and_is_gone() -> None:
+def test_losses_are_records_deleted_before_they_were_read() -> None:
     starts = {("t", 0): 5, ("t", 1): 5, ("t", 2): 5, ("t", 3): 5}
     ends = {("t", 0): 10, ("t", 1): 10, ("t", 2): 5, ("t", 3): 10}
     found = losses(starts, ends, {("t", 0): 8, ("t", 1): 5, ("t", 2): 9, ("t", 3): 30})
@@ -296,7 +298,7 @@ def test_avro_values_of_other_versions_of_the_schema(tmp_path: Path) -> None:
         load_decoding("avro", AVRO, writer_schemas=writers)
 
 
-def test_proto_files_are_compiled_by_whoever_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proto_files_are_compiled_with_any_available_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here by something that stands for protoc, and for the compiler that comes with grpcio-tools."""
     (tmp_path / "made").write_bytes(descriptor_set())
     (tmp_path / "shop.proto").write_text("message Order {}")
@@ -393,7 +395,7 @@ def test_reasons_why_json_does_not_fit(value: bytes, reason: str) -> None:
         (("protobuf", "x.proto"), "there is no such file"),
     ],
 )
-def test_wrong_schemas_are_told(arguments: tuple[str, str], problem: str, tmp_path: Path) -> None:
+def test_wrong_schemas_are_reported(arguments: tuple[str, str], problem: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match=problem):
         load_decoding(*arguments)
 
@@ -449,7 +451,7 @@ def test_the_example_makes_sense() -> None:
         ("pipelines: [{pipeline: replay, archive: a, topic: t}]", "replay has no option 'topic'; it has .*to_topic"),
         (
             "pipelines: [{pipeline: stats, topics: a, out: b, window: soon}]",
-            "pipeline 1: window: 'soon' is no duration",
+            "pipeline 1: window: 'soon' is not a duration",
         ),
         (
             "pipelines: [{name: x, pipeline: verify, archive: a}, {name: x, pipeline: verify, archive: b}]",
@@ -457,7 +459,7 @@ def test_the_example_makes_sense() -> None:
         ),
     ],
 )
-def test_wrong_files_are_told(text: str, problem: str, tmp_path: Path) -> None:
+def test_wrong_files_are_reported(text: str, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(text)
     with pytest.raises(PipelineError, match=problem):
@@ -514,7 +516,7 @@ def test_failures_in_one_line(text: str, words: str) -> None:
     assert "\n" not in told
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_explained() -> None:
     assert "no space left" in str(explain(OSError(errno.ENOSPC, "No space left on device")))
     told = str(explain(PermissionError(errno.EACCES, "Permission denied", "/out/x")))
     assert told.startswith("/out/x: Permission denied. Run the same command again")
@@ -522,7 +524,7 @@ def test_a_full_disk_is_told() -> None:
     assert explain(own) is own
 
 
-def test_the_rate_is_that_of_late() -> None:
+def test_the_rate_is_that_of_the_last_batches() -> None:
     rate = Rate(0.0)
     assert rate.of(100, 10.0) == 10.0
     assert rate.of(100, 20.0) == 0.0
@@ -568,7 +570,7 @@ def test_a_page_without_anything_beside_it(tmp_path: Path) -> None:
     assert html({}, {}).startswith("<!doctype html>")
 
 
-def test_what_a_report_says(tmp_path: Path) -> None:
+def test_a_report_explains_its_windows(tmp_path: Path) -> None:
     """The time zone, the length of a window, what late means; the windows at the edges are not complete."""
     text = html({"a": windows("a", 6)}, {"a": 3}, window_ms=60_000, late_after_ms=2000)
     assert "21 Sep 2026 14:13:20 to 14:19:20 UTC" in text
@@ -576,6 +578,12 @@ def test_what_a_report_says(tmp_path: Path) -> None:
     assert "more than 2 s late" in text
     assert text.count('stroke-dasharray="3 4"') == 2 * 4
     assert "the first and the last window, which are not complete" in text
+
+
+def test_windows_that_are_too_few_to_have_edges() -> None:
+    text = html({"a": windows("a", 2)}, {}, window_ms=60_000)
+    assert "So few windows are not complete" in text
+    assert "stroke-dasharray" not in text
 
 
 def test_windows_without_records_are_zero() -> None:
@@ -619,6 +627,20 @@ def test_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     write_report(str(tmp_path / "r.png"), windows("a", 3), {})
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_nothing_in_a_picture_covers_anything_else() -> None:
+    pytest.importorskip("matplotlib")
+    names = [f"a-rather-long-name-of-a-topic-in-the-warehouse.number-{n}.v{n}" for n in range(7)]
+    figure = picture({name: windows(name, 9) for name in names}, 60_000, 1000)
+    figure.draw_without_rendering()
+    boxes = [one.get_tightbbox() for one in (*figure.axes, *figure.legends, *figure.texts)]
+    assert len(boxes) == 4 + 1 + 2
+    for at, one in enumerate(boxes):
+        assert not [other for other in boxes[at + 1 :] if one.overlaps(other)], at
+    for box in boxes:
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.x1
 
 
 def test_reports_that_cannot_be_made(tmp_path: Path) -> None:

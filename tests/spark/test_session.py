@@ -12,7 +12,7 @@ import pytest
 
 import ottla.spark
 from ottla.spark import SparkSetupError, connector_jars, interpreter
-from ottla.spark.jars import WANTED
+from ottla.spark.jars import WANTED, is_missing
 from ottla.spark.sessions import check_java, has_connector
 
 
@@ -105,6 +105,8 @@ def test_a_connector_that_is_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         with pytest.raises(SparkSetupError, match=line):
             connector_jars("4.3.1", cache=tmp_path / "cache")
     assert runs.read_text().count("run") == 2  # 4.3.1 and 4.3.0, once each
+    assert is_missing("4.3.1", tmp_path / "cache")
+    assert not is_missing("4.3.0", tmp_path / "cache")
 
 
 def test_repositories_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_repositories_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tm
 def test_without_the_connector_the_first_command_works(
     broker: Any, make_topic: Any, send: Any, until: Any, admin: Any, tmp_path: Path
 ) -> None:
-    """A Spark whose connector is not to be had reads with Ottla's own source, and says so in one line."""
+    """A Spark whose connector is not available reads with Ottla's own source, and says so in one line."""
     topic = make_topic(1)
     until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
     send(topic, [(b"k", b"v")] * 3)
@@ -140,7 +142,8 @@ def test_without_the_connector_the_first_command_works(
         [*command, "--source", "kafka"], capture_output=True, text=True, env=environment, timeout=600
     )
     assert refused.returncode == 1
-    assert "is in none of the repositories" in refused.stderr.splitlines()[-1]
+    (line,) = refused.stderr.splitlines()
+    assert "is in none of the repositories" in line, "nothing is fetched, and no message says that it is"
 
 
 def test_an_older_token_provider_stands_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ def test_a_stream(
             .options(**sink, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="90")
             .load()
             .selectExpr("key", "value", "partition", "timestamp")
-            .writeStream.format("ottla")
+            .writeStream.queryName("copy")
+            .format("ottla")
             .options(**sink, topic=target, checkpointLocation=str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
         )
@@ -106,7 +107,7 @@ def test_a_stream(
         (["'v' value", "cast(null as string) topic"], {}, "a row has no topic"),
     ],
 )
-def test_what_cannot_be_written(
+def test_wrong_columns_and_options_of_a_write_are_refused(
     spark: Any, sink: dict[str, str], columns: list[str], options: dict[str, str], message: str
 ) -> None:
     with pytest.raises(PySparkException, match=message):

@@ -150,7 +150,9 @@ def test_append_time(spark: Any, broker: Any, make_topic: Any, send: Any, way: d
     assert min(row.timestamp.year for row in found) > 2020
 
 
-def test_what_does_not_exist(spark: Any, way: dict[str, str], unique: Callable[[str], str]) -> None:
+def test_unknown_topics_addresses_and_options_are_refused(
+    spark: Any, way: dict[str, str], unique: Callable[[str], str]
+) -> None:
     with pytest.raises(PySparkException, match=r"topic 'no-such-.*' does not exist"):
         load(spark, "ottla", way, subscribe=unique("no-such")).count()
     with pytest.raises(PySparkException, match=r"cannot connect to 127\.0\.0\.1:1"):
@@ -224,7 +226,7 @@ def test_offsets_that_retention_took(
     assert sorted(row.offset for row in found.collect()) == [*range(10), *range(25, 30)]
 
 
-def test_a_topic_made_anew(
+def test_a_topic_that_is_deleted_and_created_again(
     spark: Any, finish: Any, admin: Any, make_topic: Any, send: Any, broker: Any, tmp_path: Path, until: Any
 ) -> None:
     options = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
@@ -235,7 +237,7 @@ def test_a_topic_made_anew(
     until(lambda: topic not in admin.list_topics(timeout=30).topics, "the topic's end")
     make_topic(name=topic)
     send(topic, [(None, b"new")] * 3)
-    with pytest.raises(PySparkException, match="was the topic made anew"):
+    with pytest.raises(PySparkException, match="was the topic deleted and created again"):
         run(finish, spark, options, tmp_path, subscribe=topic)
     assert run(finish, spark, options, tmp_path, subscribe=topic, failOnDataLoss="false") == [3]
 

@@ -215,7 +215,7 @@ def test_segments_that_go_away_while_they_are_read(filled: Writer) -> None:
         Path(filled.disk.root, segment.log.path).unlink()
     rest = [offset for batches in reading for offset in decode(batches, Wanted()).offsets.tolist()]
     assert first[0] == 0 and rest[-1] == 999
-    assert lost == [(bases[1], bases[3])]  # what was open is read to its end, and the rest that is gone is told
+    assert lost == [(bases[1], bases[3])]  # what was open is read to its end, and the rest that is gone is reported
     assert rest[-(1000 - bases[3]) :] == list(range(bases[3], 1000))
 
 

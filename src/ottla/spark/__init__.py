@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Pipelines are imported when they are asked for."""
+    """Import a pipeline when its name is first used."""
     if name not in FUNCTIONS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"ottla.spark.pipelines.{FUNCTIONS[name]}"), name)

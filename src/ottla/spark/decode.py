@@ -1,43 +1,52 @@
-"""Record batches to Arrow columns, by the column instead of by the record.
+"""Record batches to Arrow columns, column by column instead of record by record.
 
-A record is a chain of varints, so its fields stand at no fixed place. The lengths of the records are walked first, in
-all batches side by side where there are many; numpy then reads the same field of all records at once; one Arrow `take`
-per column copies keys and values out of the bytes they came in. Anything unusual (an old message format, a record that
-does not add up) goes through the plain decoder of `ottla.records`, which knows all of it and says what is wrong.
+A record is a chain of varints, so its fields have no fixed position. First the lengths of the records are walked; if
+there are many batches, all batches in parallel. Then numpy reads the same field of all records at once, and one Arrow
+`take` per column copies the keys and values out of the original bytes. Anything unusual (an old message format, a
+malformed record) goes through the plain decoder of `ottla.records`, which handles every case and reports what is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from ottla.errors import InvalidRecord, MessageTooLarge
 from ottla.records.batch import APPEND_TIME_FLAG, HEADER_SIZE, Batch
 from ottla.records.legacy import LegacyBatch
-from ottla.records.record import VARINT, Record, read_raw
+from ottla.records.record import VARINT, Record, decode_records, read_raw
+from ottla.records.walk import LEAST_RECORD_SIZE
 from ottla.spark.wanted import EVERYTHING, Wanted
 
 AnyBatch: TypeAlias = Batch | LegacyBatch
 Array: TypeAlias = Any
 
 MIN_RUN: Final = 8
-"""Records of one length in a row that are worth being found as such."""
+"""The shortest run of records of equal length that is worth detecting."""
 RUN_BACKOFF: Final = 32
-"""Records walked singly after no such run was found."""
+"""How many records to walk one by one after no such run was found."""
 MIN_LANES: Final = 24
-"""Batches, of the longest one's count of records, that are worth being walked side by side."""
+"""The least number of batches that is worth walking in parallel, relative to the record count of the longest batch."""
+UNPACKED_BYTES_MAX: Final = 8 << 20
+"""A batch that decompresses to more than this is decoded one window at a time."""
+PART_BYTES: Final = 32 << 20
+"""How many decompressed bytes are decoded together."""
+HEADERS_MAX: Final = 1_000_000
+"""The most headers that are decoded together. An empty header takes two bytes and compresses to almost none."""
+NOTHING_UNPACKED: Final[Mapping[Any, bytes]] = {}
 _UNLIKELY_MS: Final = 1 << 60
 _LONGEST_DATA: Final = (1 << 31) - 1
 
 
 class Irregular(Exception):
-    """Not for the fast way."""
+    """The data does not fit the fast path."""
 
 
 class Block(NamedTuple):
-    """Decoded records; `headers` is None unless asked for."""
+    """Decoded records. `headers` is None unless requested."""
 
     offsets: Array
     timestamps_ms: Array
@@ -54,22 +63,80 @@ def headers_type() -> pa.DataType:
     return pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
 
 
-def decode(batches: Sequence[AnyBatch], wanted: Wanted = EVERYTHING, headers: pa.DataType | None = None) -> Block:
-    """The wanted records of data batches. `headers` is the Arrow type of the headers column, None leaves it out.
+def decode(
+    batches: Sequence[AnyBatch],
+    wanted: Wanted = EVERYTHING,
+    headers: pa.DataType | None = None,
+    unpacked: Mapping[AnyBatch, bytes] = NOTHING_UNPACKED,
+) -> Block:
+    """The wanted records of data batches. `headers` is the Arrow type of the headers column; None omits the column.
 
-    InvalidRecord, as the plain decoder raises it, for records that do not add up.
+    `unpacked` holds payloads that are already decompressed. Malformed records raise InvalidRecord, as in the plain
+    decoder.
     """
     batches = [batch for batch in batches if _overlaps(batch, wanted)]
     try:
-        return _decode_columns(batches, wanted, headers)
+        return _decode_columns(batches, *_payloads(batches, unpacked), wanted, headers)
     except (Irregular, IndexError):
         return decode_plainly(batches, wanted, headers)
+
+
+def decode_parts(
+    batches: Sequence[AnyBatch], wanted: Wanted = EVERYTHING, headers: pa.DataType | None = None
+) -> Iterator[Block]:
+    """Like `decode`, but in several blocks if compressed batches hold too much data to keep in memory at once.
+
+    A few kilobytes can decompress to hundreds of megabytes. Raises InvalidRecord, MessageTooLarge or CorruptPayload.
+    """
+    together: list[AnyBatch] = []
+    unpacked: dict[AnyBatch, bytes] = {}
+    size = 0
+    for batch in batches:
+        if not _overlaps(batch, wanted):
+            continue
+        payload = _unpacked(batch) if batch.is_compressed else b""
+        if together and (payload is None or size + len(payload) > PART_BYTES):
+            yield decode(together, wanted, headers, unpacked)
+            together, unpacked, size = [], {}, 0
+        if payload is not None:
+            together.append(batch)
+            unpacked[batch] = payload
+            size += len(payload)
+        elif isinstance(batch, LegacyBatch):
+            yield decode_plainly([batch], wanted, headers)
+        else:
+            for data, count in batch.payload_windows():
+                yield _decode_window(batch, data, count, wanted, headers)
+    if together:
+        yield decode(together, wanted, headers, unpacked)
+
+
+def _unpacked(batch: AnyBatch) -> bytes | None:
+    """The payload of a compressed batch, or None if the batch must be decoded separately."""
+    if isinstance(batch, LegacyBatch):
+        return None
+    try:
+        return batch.uncompressed_payload(UNPACKED_BYTES_MAX)
+    except MessageTooLarge:
+        return None
+
+
+def _decode_window(batch: Batch, data: bytes, count: int, wanted: Wanted, headers: pa.DataType | None) -> Block:
+    """Some of the records of a batch."""
+    try:
+        return _decode_columns([batch], data, [(0, len(data), count)], wanted, headers)
+    except (Irregular, IndexError):
+        append_time = batch.max_timestamp if batch.attributes & APPEND_TIME_FLAG else None
+        records = decode_records(
+            data, count, batch.base_offset, batch.base_timestamp, append_time, with_headers=headers is not None
+        )
+        return _listed([(batch.timestamp_type, record) for record in records if _is_wanted(record, wanted)], headers)
 
 
 def _overlaps(batch: AnyBatch, wanted: Wanted) -> bool:
     if batch.last_offset < wanted.start or (isinstance(batch, Batch) and batch.base_offset >= wanted.end):
         return False
-    # The header's largest time is what Kafka's own index relies on; format 0 has none.
+    # Kafka's own index relies on the header's largest timestamp as well. Format 0 has no timestamps.
     return batch.max_timestamp >= wanted.least_ms or batch.max_timestamp < 0
 
 
@@ -77,44 +144,64 @@ def _overlaps(batch: AnyBatch, wanted: Wanted) -> bool:
 
 
 def decode_plainly(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.DataType | None = None) -> Block:
-    """The same with the plain decoder."""
-    found: list[Record] = []
-    types: list[int] = []
-    for batch in batches:
-        before = len(found)
-        found += [
-            record
+    """Like `decode`, with the plain decoder."""
+    return _listed(
+        [
+            (batch.timestamp_type, record)
+            for batch in batches
             for record in batch.records()
-            if wanted.start <= record.offset < wanted.end and wanted.least_ms <= record.timestamp < wanted.before_ms
-        ]
-        types += [batch.timestamp_type] * (len(found) - before)
+            if _is_wanted(record, wanted)
+        ],
+        headers,
+    )
+
+
+def _is_wanted(record: Record, wanted: Wanted) -> bool:
+    return wanted.start <= record.offset < wanted.end and wanted.least_ms <= record.timestamp < wanted.before_ms
+
+
+def _listed(found: Sequence[tuple[int, Record]], headers: pa.DataType | None) -> Block:
     listed = None
     if headers is not None:
-        rows = [[{"key": name, "value": value} for name, value in one.headers] or None for one in found]
+        _check_headers(sum(len(record.headers) for _, record in found))
+        rows = [[{"key": name, "value": value} for name, value in one.headers] or None for _, one in found]
         listed = pa.array(rows, type=headers)
     return Block(
-        np.array([record.offset for record in found], dtype=np.int64),
-        np.array([record.timestamp for record in found], dtype=np.int64),
-        np.array(types, dtype=np.int32),
-        pa.array([record.key for record in found], type=pa.binary()),
-        pa.array([record.value for record in found], type=pa.binary()),
+        np.array([record.offset for _, record in found], dtype=np.int64),
+        np.array([record.timestamp for _, record in found], dtype=np.int64),
+        np.array([kind for kind, _ in found], dtype=np.int32),
+        pa.array([record.key for _, record in found], type=pa.binary()),
+        pa.array([record.value for _, record in found], type=pa.binary()),
         listed,
     )
+
+
+def _check_headers(count: int) -> None:
+    if count > HEADERS_MAX:
+        raise InvalidRecord(f"records that are read together have {count} headers; {HEADERS_MAX} is the most")
 
 
 # --- by the column ---------------------------------------------------------------------------------------------------
 
 
-def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.DataType | None) -> Block:
-    data, spans = _payloads(batches)
+def _decode_columns(
+    batches: Sequence[AnyBatch],
+    data: bytes | memoryview,
+    spans: Sequence[tuple[int, int, int]],
+    wanted: Wanted,
+    headers: pa.DataType | None,
+) -> Block:
+    """`data` holds the records of all batches. `spans` has (start, end, count) for each batch in it."""
     if len(data) > _LONGEST_DATA:
         raise Irregular
+    if any(count > (end - start) // LEAST_RECORD_SIZE for start, end, count in spans):
+        raise Irregular  # an impossible count: do not allocate arrays of this size
     octets = np.frombuffer(data, dtype=np.uint8)
     positions, ends = _bodies(data, octets, spans)
     counts = [count for _, _, count in spans]
 
     appended = np.array([batch.attributes & APPEND_TIME_FLAG != 0 for batch in batches], dtype=bool)
-    deltas, positions = _varints(octets, positions + 1, 9)  # over the attributes of the record
+    deltas, positions = _varints(octets, positions + 1, 9)  # skip the attributes of the record
     times = np.array(
         [b.max_timestamp if b.attributes & APPEND_TIME_FLAG else b.base_timestamp for b in batches],  # type: ignore[union-attr]
         dtype=np.int64,
@@ -124,7 +211,7 @@ def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.Dat
     timestamps = np.repeat(times, counts) + deltas
     offsets, positions = _varints(octets, positions)
     if len(offsets) and (offsets.min() < 0 or abs(deltas).max() >= _UNLIKELY_MS):
-        raise Irregular  # and not left out as if it were another time or offset that is asked for
+        raise Irregular  # not to be dropped as if its time or offset did not match
     offsets += np.repeat(np.array([batch.base_offset for batch in batches], dtype=np.int64), counts)
     types: Array = np.repeat(appended.astype(np.int32), counts)
 
@@ -149,8 +236,10 @@ def _decode_columns(batches: Sequence[AnyBatch], wanted: Wanted, headers: pa.Dat
     return Block(offsets, timestamps, types, keys, values, listed)
 
 
-def _payloads(batches: Sequence[AnyBatch]) -> tuple[bytes | memoryview, list[tuple[int, int, int]]]:
-    """One buffer that holds the records of all batches, and (start, end, count) of each batch in it."""
+def _payloads(
+    batches: Sequence[AnyBatch], unpacked: Mapping[AnyBatch, bytes]
+) -> tuple[bytes | memoryview, list[tuple[int, int, int]]]:
+    """One buffer with the records of all batches, and (start, end, count) for each batch in it."""
     first = batches[0].buffer if batches else b""
     shared = True
     for batch in batches:
@@ -167,7 +256,9 @@ def _payloads(batches: Sequence[AnyBatch]) -> tuple[bytes | memoryview, list[tup
     position = 0
     for batch in batches:
         assert isinstance(batch, Batch)
-        part = batch.uncompressed_payload() if batch.is_compressed and batch.record_count else batch.payload()
+        part: bytes | memoryview = batch.payload()
+        if batch.is_compressed and batch.record_count:
+            part = unpacked.get(batch) or batch.uncompressed_payload()
         parts.append(part)
         spans.append((position, position + len(part), batch.record_count))
         position += len(part)
@@ -175,7 +266,7 @@ def _payloads(batches: Sequence[AnyBatch]) -> tuple[bytes | memoryview, list[tup
 
 
 def _bodies(data: bytes | memoryview, octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[Array, Array]:
-    """Where each record starts, behind its length, and where it ends."""
+    """The start of each record, after its length field, and its end."""
     if sum(count for _, _, count in spans) >= MIN_LANES * max((count for _, _, count in spans), default=1):
         return _walk_lanes(octets, spans)
     lengths, positions = _varints(octets, _walk(data, spans))
@@ -183,18 +274,18 @@ def _bodies(data: bytes | memoryview, octets: Array, spans: Sequence[tuple[int, 
 
 
 def _walk_lanes(octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[Array, Array]:
-    """All batches side by side: the first record of each, then the second of those that have one, and so on."""
+    """All batches in parallel: the first record of each, then the second of those that have one, and so on."""
     table: Array = np.array(spans, dtype=np.int64)
     order = np.argsort(-table[:, 2], kind="stable")
     positions, stops, counts = table[order].T.copy()
     longest = int(counts[0])
-    going: Array = np.searchsorted(-counts, -np.arange(longest), side="left")  # lanes that have such a record
+    going: Array = np.searchsorted(-counts, -np.arange(longest), side="left")  # batches with that many records
     bodies: Array = np.empty((longest, len(counts)), dtype=np.int64)
     ends: Array = np.empty((longest, len(counts)), dtype=np.int64)
     for number, lanes in enumerate(going.tolist()):
         here = positions[:lanes]
         first, second = octets.take(here), octets.take(here + 1)
-        if first.min() >= 0x80 and second.max() < 0x80:  # the usual width, with fewer calls
+        if first.min() >= 0x80 and second.max() < 0x80:  # the usual width needs fewer calls
             raw = (second.astype(np.int64) << 7) + first - 0x80
             lengths, after = raw >> 1, here + 2
             if (raw & 1).any():
@@ -213,10 +304,10 @@ def _walk_lanes(octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[A
 
 
 def _walk(data: bytes | memoryview, spans: Sequence[tuple[int, int, int]]) -> Array:
-    """Where each record starts, its length in front.
+    """The start of each record, at its length field.
 
-    Producers send runs of records of one length. In a run the first bytes of the lengths stand a fixed stride apart, so
-    one slice and one comparison in C find its end; records outside of runs are walked one by one.
+    Producers send runs of records of equal length. In a run, the first bytes of the lengths are a fixed stride apart,
+    so one slice and one comparison in C find its end. Records outside of runs are walked one by one.
     """
     found: list[int] = []
     add = found.append
@@ -259,7 +350,7 @@ def _walk(data: bytes | memoryview, spans: Sequence[tuple[int, int, int]]) -> Ar
 
 
 def _varints(octets: Array, positions: Array, longest: int = 5) -> tuple[Array, Array]:
-    """The zigzag varint at each position, and the positions behind them."""
+    """The zigzag varint at each position, and the positions after them."""
     first = octets.take(positions)
     raw = first.astype(np.int64)
     positions = positions + 1
@@ -287,7 +378,7 @@ def _varints(octets: Array, positions: Array, longest: int = 5) -> tuple[Array, 
 
 
 def _kept(offsets: Array, timestamps: Array, wanted: Wanted) -> Array | None:
-    """Indexes of wanted records; None when all are."""
+    """The indexes of the wanted records, or None if all are wanted."""
     if not len(offsets):
         return None
     mask = None
@@ -300,7 +391,7 @@ def _kept(offsets: Array, timestamps: Array, wanted: Wanted) -> Array | None:
 
 
 def _slices(data: bytes | memoryview, bounds: Array) -> pa.Array:
-    """The buffer as an Arrow array whose entries are the slices between all bounds, without a copy."""
+    """The buffer as an Arrow array with one entry for each slice between two bounds, without a copy."""
     if not len(bounds):
         return pa.array([], type=pa.binary())
     return pa.Array.from_buffers(
@@ -323,6 +414,7 @@ def _headers(data: bytes | memoryview, octets: Array, positions: Array, ends: Ar
     counts, after = _varints(octets, positions)
     if (counts < 0).any() or (counts > ends - after).any():
         raise Irregular
+    _check_headers(int(counts.sum()))
     active = np.flatnonzero(counts)
     left, at = counts[active], after[active]
     owners: list[Array] = []

@@ -1,4 +1,4 @@
-"""What can be wrong before a Spark job begins, said in one line."""
+"""Errors that are found before a Spark job begins, each in one line."""
 
 
 class SparkSetupError(Exception):

@@ -1,8 +1,8 @@
 """Records straight from the segment files of a data folder, Ottla's or Apache Kafka's.
 
-What may be read ends at the high watermark. A cluster that is named beside the folder tells it exactly. Without one it
-is what the broker last noted in `replication-offset-checkpoint`: never too much, a few seconds behind a running broker,
-and exact for one that was stopped.
+Reads end at the high watermark. If a cluster is given as well as the folder, the cluster reports it exactly. Otherwise
+it is the last value in the broker's `replication-offset-checkpoint`: never too high, a few seconds behind while the
+broker runs, and exact once it has stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FolderOrigin:
             self._cluster.close()
 
     def _partitions(self) -> dict[TopicPartition, tuple[Path, Path]]:
-        """Root and folder of each partition."""
+        """The log dir and the folder of each partition."""
         found: dict[TopicPartition, tuple[Path, Path]] = {}
         for root in self._roots:
             for folder in root.iterdir():

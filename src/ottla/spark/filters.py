@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down (4.1 and later), as far as topic, partition, offset and time tell."""
+"""Filters that Spark pushes down (4.1 and later), if they are about topic, partition, offset or time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Pushed:
-    """What is left to read."""
+    """What the pushed filters leave to read."""
 
     topics: frozenset[str] | None = None
     partitions: tuple[tuple[str, Any], ...] = ()
@@ -53,7 +53,7 @@ _COMPARISONS: Final = {
 
 
 def push(filters: Iterable[Any]) -> tuple[Pushed, list[Any]]:
-    """What the filters leave to read, and those that Spark still has to apply itself."""
+    """What the filters leave to read, and the filters that Spark must still apply itself."""
     pushed, left = Pushed(), []
     for one in filters:
         narrower = _narrower(pushed, one)
@@ -65,7 +65,7 @@ def push(filters: Iterable[Any]) -> tuple[Pushed, list[Any]]:
 
 
 def _narrower(pushed: Pushed, one: Any) -> Pushed | None:
-    """None when the filter is not understood, or not met exactly by what is read."""
+    """None if the filter is not supported, or if reading cannot apply it exactly."""
     kind = type(one).__name__
     path: tuple[str, ...] = getattr(one, "attribute", ())
     if len(path) != 1:
@@ -99,7 +99,7 @@ def _microseconds(moment: datetime.datetime) -> int:
 
 
 def _limits(kind: str, value: int) -> tuple[int | None, int | None]:
-    """Least, and one past the most."""
+    """The least value, and one past the greatest."""
     match kind:
         case "GreaterThan":
             return value + 1, None

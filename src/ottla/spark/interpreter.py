@@ -1,8 +1,8 @@
 """The Python that Spark starts on this machine for tasks, plans and streams.
 
-Spark puts PySpark in front of PYTHONPATH as zip files. They hold no bytecode, so each process compiles PySpark when it
-starts: about 1.5 s of processor time, once for every stream, of the ten seconds that Spark waits for a process. Where
-the installed PySpark is the same, a script of a few lines starts Python without them.
+Spark puts PySpark at the front of PYTHONPATH as zip files without bytecode, so each process compiles PySpark when it
+starts. That costs about 1.5 s of CPU time for every stream, out of the ten seconds that Spark waits for a process. If
+the installed PySpark is the same version, a short script starts Python without the zip files.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _NAME: Final = "spark-python-"
 
 
 def choose(*, local: bool) -> None:
-    """Say in PYSPARK_PYTHON which Python Spark starts, unless the user said it."""
+    """Set PYSPARK_PYTHON to the Python that Spark starts, unless the user has set it."""
     said = os.environ.get(VARIABLE, sys.executable)
-    # A session before this one, or the process that started this one, may have chosen.
+    # An earlier session, or the parent process, may have set it.
     if said == sys.executable or Path(said).name.startswith(_NAME):
         os.environ[VARIABLE] = (starter() if local else None) or sys.executable
 
 
 def starter(cache: Path | None = None) -> str | None:
-    """The script, made when it is not there; None where it would not do."""
+    """The script, which is created if it is missing. None if it cannot be used."""
     import pyspark
 
     spark = Path(pyspark.__file__).parent
@@ -61,7 +61,7 @@ def starter(cache: Path | None = None) -> str | None:
         if not path.exists():
             _write(path, text)
         return str(path) if path.read_text() == text and os.access(path, os.X_OK) else None
-    except OSError:  # a home that cannot be written to
+    except OSError:  # the home folder is not writable
         return None
 
 
@@ -71,5 +71,5 @@ def _write(path: Path, text: str) -> None:
     with os.fdopen(handle, "w") as file:
         file.write(text)
         os.fchmod(handle, 0o755)
-    # Whoever starts it finds a whole file that nobody has open for writing.
+    # A process that starts the script must find a complete file that is not open for writing.
     os.replace(name, path)

@@ -20,10 +20,10 @@ CONNECTOR: Final = f"spark-sql-kafka-0-10_{SCALA}"
 TOKEN_PROVIDER: Final = f"spark-token-provider-kafka-0-10_{SCALA}"
 WANTED: Final = (CONNECTOR, TOKEN_PROVIDER, "kafka-clients", "commons-pool2")
 OLDER_TOKEN_PROVIDER: Final = "4.0.0"
-"""Mirrors do not always carry the token provider of the newest Spark; this one works with all connectors of Spark 4."""
+"""Mirrors do not always have the token provider of the newest Spark. This one works with all connectors of Spark 4."""
 MAVEN_TIMEOUT_S: Final = 600
 MISSING_S: Final = 24 * 3600
-"""A connector that no repository has is not asked for again before this time has passed."""
+"""How long to wait before asking again for a connector that no repository has."""
 _NOT_FOUND: Final = re.compile(r"Could not find artifact|was not found in|Failure to find")
 _UNREACHABLE: Final = re.compile(r"Unknown host|Connection refused|Could not transfer|timed out|Network is unreachable")
 
@@ -51,8 +51,18 @@ def cache_folder() -> Path:
 
 
 def has_jars(version: str) -> bool:
-    """Whether the connector was fetched before, so that asking for it takes no time."""
+    """Whether the connector is already in the cache, so that no download is needed."""
     return (cache_folder() / f"spark-connector-{version}").is_dir()
+
+
+def is_missing(version: str, cache: Path | None = None) -> bool:
+    """Whether no repository had the connector at the last attempt, less than a day ago."""
+    note = _note(cache_folder() if cache is None else cache, version)
+    return note.exists() and time.time() - note.stat().st_mtime < MISSING_S
+
+
+def _note(base: Path, version: str) -> Path:
+    return base / f".spark-connector-{version}.missing"
 
 
 def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
@@ -83,9 +93,8 @@ def _patches(version: str) -> list[str]:
 
 
 def _fetch(version: str, base: Path, target: Path) -> None:
-    missing = base / f".spark-connector-{version}.missing"
     nowhere = f"Spark's Kafka connector {version} is in none of the repositories that Maven asks"
-    if missing.exists() and time.time() - missing.stat().st_mtime < MISSING_S:
+    if is_missing(version, base):
         raise SparkSetupError(nowhere)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=base) as work:
         for candidate in _patches(version):
@@ -93,25 +102,25 @@ def _fetch(version: str, base: Path, target: Path) -> None:
             for provider_version in dict.fromkeys((candidate, OLDER_TOKEN_PROVIDER)):
                 failure = _maven(Path(work), candidate, provider_version)
                 if not failure:
-                    # A folder of this name is always complete: it appears by this rename only.
+                    # A folder with this name is always complete, because only this rename creates it.
                     (Path(work) / "jars").rename(target)
                     return
                 if CONNECTOR in failure:
-                    break  # another token provider does not help
+                    break  # another token provider would not help
             if _UNREACHABLE.search(failure):
                 raise SparkSetupError("Maven cannot reach its repositories to fetch Spark's Kafka connector")
             if not _NOT_FOUND.search(failure):
                 raise SparkSetupError(f"Maven could not fetch {CONNECTOR} {candidate}: {failure}")
-    missing.touch()
+    _note(base, version).touch()
     raise SparkSetupError(nowhere)
 
 
 def _maven(work: Path, version: str, provider_version: str) -> str:
-    """Empty, or why it failed."""
+    """The empty string, or why it failed."""
     pom = _POM.format(connector=CONNECTOR, provider=TOKEN_PROVIDER, version=version, provider_version=provider_version)
     (work / "pom.xml").write_text(pom)
-    command = ["mvn", "-q", "-B", "-Dstyle.color=never", "-f", str(work / "pom.xml"), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DincludeArtifactIds={','.join(WANTED)}"]
+    command = ["mvn", "-q", "-B", "-C", "-Dstyle.color=never", "-f", str(work / "pom.xml")]
+    command += ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DincludeArtifactIds={','.join(WANTED)}"]
     command += [f"-DoutputDirectory={work / 'jars'}"]
     try:
         done = subprocess.run(
@@ -130,12 +139,12 @@ def _maven(work: Path, version: str, provider_version: str) -> str:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """Whoever comes second waits and finds the work done."""
+    """A second process waits here, and then finds the jars fetched."""
     with path.open("w") as lock:
         try:
             import fcntl
 
             fcntl.flock(lock, fcntl.LOCK_EX)
         except (ImportError, OSError):
-            pass  # both fetch; the second rename fails and the jars of the first are used
+            pass  # both fetch; the second rename fails, and the jars of the first are used
         yield

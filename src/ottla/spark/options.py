@@ -1,4 +1,4 @@
-"""What `option(...)` may say to `format("ottla")`: the names of Spark's own Kafka source, and a few more."""
+"""The options of `format("ottla")`: the names of Spark's own Kafka source, and a few more."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 CHOICES: Final = ("subscribe", "subscribepattern", "assign")
 TASK_BYTES: Final = 128 << 20
-"""Of segment files; a larger range of one partition is read by several tasks."""
+"""In bytes of segment files. A larger range of one partition is read by several tasks."""
 CONNECTION_OPTIONS: Final = ("bootstrap", "kafka.bootstrap.servers")
 
 
 class OptionError(SparkSetupError):
-    """An option that is missing, unknown or makes no sense."""
+    """An option is missing, unknown or invalid."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where to begin or to end: a word for all partitions, offsets of some, or times (ms)."""
+    """Where to begin or end: a word for all partitions, offsets for some partitions, or times (ms)."""
 
     word: str = ""
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a cluster; picklable, so that tasks can."""
+    """How to reach a cluster. Picklable, because tasks need it."""
 
     bootstrap: str
     properties: Mapping[str, str]
@@ -102,7 +102,7 @@ _SOURCE_OPTIONS: Final = {
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Read and check the options of a source; OptionError says what is wrong with which."""
+    """Read and check the options of a source. OptionError names the option and the problem."""
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options, _SOURCE_OPTIONS)
     folders = tuple(part.strip() for part in options.get("path", "").split(",") if part.strip())
@@ -155,7 +155,8 @@ class SinkOptions:
     batch_bytes: int
 
 
-_SINK_OPTIONS: Final = {*CONNECTION_OPTIONS, "topic", "path", "checkpointlocation"}
+_SINK_OPTIONS: Final = {*CONNECTION_OPTIONS, "topic", "path", "checkpointlocation", "queryname"}
+"""The last two belong to Spark, which also passes them to the sink."""
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -199,14 +200,14 @@ def isolation_of(options: Mapping[str, str]) -> int:
 
 
 def _refuse_unknown(options: Mapping[str, str], known: set[str]) -> None:
-    # Properties of Kafka's client are taken as they are: those that have no meaning here change nothing.
+    # Properties of Kafka's client pass through unchanged. Those that mean nothing here have no effect.
     unknown = [name for name in options if name not in known and not name.startswith("kafka.")]
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r} of format('ottla')")
 
 
 def _position(options: Mapping[str, str], side: str, default: str) -> Position:
-    """As the official connector: one time for all, then times by partition, then offsets."""
+    """As in the official connector: one time for all, then times by partition, then offsets."""
     for_all = options.get(f"{side}timestamp")
     if for_all is not None:
         return Position(timestamp_ms=_number(options, f"{side}timestamp"))

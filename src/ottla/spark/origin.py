@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from ottla.records.legacy import LegacyBatch
 
 Lost: TypeAlias = Callable[[int, int], None]
-"""Called with an offset that is gone and the next one there is; may raise."""
+"""Called with the offset of a lost record and the next offset that exists. May raise."""
 
 
 class SourceError(SparkSetupError):
-    """The topics cannot be read as asked."""
+    """The topics cannot be read with these options."""
 
 
 class DataLost(SourceError):
-    """Offsets that a query should read are not there any more."""
+    """Offsets that a query should read no longer exist."""
 
 
 class Bounds(NamedTuple):
-    """First offset, and one past the last that may be read."""
+    """The first offset, and one past the last readable offset."""
 
     start: int
     end: int
@@ -33,27 +33,27 @@ class Bounds(NamedTuple):
 
 class Origin(Protocol):
     def topics(self, names: Sequence[str] | None) -> dict[str, list[int]]:
-        """Partitions of these topics that exist, or of all."""
+        """The existing partitions of these topics, or of all topics."""
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]: ...
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset with a time at or after the given one; None if there is none."""
+        """The first offset with this time or a later one, or None if there is none."""
 
     def byte_size(self, tp: TopicPartition, start: int, end: int) -> int:
-        """About how many bytes a range has; 0 when it cannot be told."""
+        """The approximate size of a range in bytes, or 0 if it is unknown."""
 
     def offset_within(self, tp: TopicPartition, start: int, end: int, max_bytes: int) -> int:
-        """An offset up to which about `max_bytes` are read; above `start` unless that is the end."""
+        """An offset that ends about `max_bytes` after `start`. Above `start`, unless `start` is the end."""
 
     def read(self, tp: TopicPartition, start: int, end: int, lost: Lost) -> Iterator[Sequence[Batch | LegacyBatch]]:
-        """Data batches that a reader of this isolation may see, in groups that are worth decoding together."""
+        """Data batches that are visible at this isolation level, in groups that are worth decoding together."""
 
     def close(self) -> None: ...
 
 
 def open_origin(options: SourceOptions) -> Origin:
-    """Files where a folder is named; the cluster then tells what may be read, if it is named too."""
+    """Files, if a folder is given. If a cluster is given too, it decides which offsets may be read."""
     wire: Origin | None = None
     if options.connection is not None:
         from ottla.spark.wire import WireOrigin

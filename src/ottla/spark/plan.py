@@ -25,7 +25,7 @@ class Range(NamedTuple):
 
 
 def partitions_of(origin: Origin, options: SourceOptions, *, may_lack: bool = False) -> list[TopicPartition]:
-    """The partitions that the options choose. A pattern may match none; what is named must be there, or may lack."""
+    """The partitions that the options select. A pattern may match none. Named topics must exist, unless `may_lack`."""
     if options.pattern is not None:
         found = origin.topics(None)
         return sorted((topic, index) for topic in found if options.includes(topic) for index in found[topic])
@@ -63,7 +63,7 @@ def starts(origin: Origin, options: SourceOptions, bounds: Mapping[TopicPartitio
 
 
 def ends(origin: Origin, options: SourceOptions, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:
-    """Where to end; a time that no record reaches is the end of what there is."""
+    """Where to end. If no record is as late as the given time, this is the current end."""
     times = _times(options.ending, bounds, "endingOffsetsByTimestamp")
     if times is not None:
         found = origin.offsets_at(times)
@@ -99,7 +99,7 @@ def _same_partitions(given: Iterable[TopicPartition], wanted: Iterable[TopicPart
 def checked(
     options: SourceOptions, begin: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]
 ) -> list[Range]:
-    """Ranges to read, after a look at what is still there. DataLost unless data may be lost."""
+    """The ranges to read that still exist. Raises DataLost unless losses are allowed."""
     ranges = []
     for (topic, index), last in sorted(end.items()):
         there = bounds.get((topic, index))
@@ -109,7 +109,7 @@ def checked(
         elif first < there.start:
             problem, first = f"begins at offset {there.start} now: {first} to {there.start - 1} are gone", there.start
         elif max(first, last) > there.end:
-            problem = f"ends at offset {there.end}, before {max(first, last)}: was the topic made anew?"
+            problem = f"ends at offset {there.end}, before {max(first, last)}: was the topic deleted and created again?"
             first, last = there.start if first > there.end else first, there.end
         else:
             problem = ""
@@ -121,10 +121,10 @@ def checked(
 
 
 def narrowed(origin: Origin, ranges: list[Range], wanted: Wanted) -> list[Range]:
-    """Ranges without what a filter excludes by offset or, at the front, by time."""
+    """Ranges without the parts that a filter excludes by offset or, at the start, by time."""
     found = [one._replace(start=max(one.start, wanted.start), end=min(one.end, wanted.end)) for one in ranges]
     found = [one for one in found if one.end > one.start]
-    # Records without a time (-1) are not found by time: a filter that wants them reads all.
+    # Records without a time (-1) cannot be found by time, so a filter that includes them reads everything.
     if wanted.least_ms > 0 and found:
         first = origin.offsets_at({one.tp: wanted.least_ms for one in found})
         for number, one in enumerate(found):
@@ -155,18 +155,24 @@ def split(origin: Origin, options: SourceOptions, ranges: list[Range]) -> list[R
     return tasks
 
 
-def limited(origin: Origin, begin: Offsets, end: Offsets, max_records: int, max_bytes: int) -> Offsets:
-    """An end within the limits, shared among partitions by how much each has."""
+def shared(begin: Offsets, end: Offsets, max_records: int) -> Offsets:
+    """An end after at most so many records (0: all), shared among partitions in proportion to their size."""
     found = dict(end)
-    waiting = {tp: last - begin.get(tp, last) for tp, last in end.items()}
-    total = sum(count for count in waiting.values() if count > 0)
+    waiting = {tp: last - begin[tp] for tp, last in end.items() if last > begin.get(tp, last)}
+    total = sum(waiting.values())
     if max_records and total > max_records:
         for tp, count in waiting.items():
-            if count > 0:
-                # At least one record, as else a small partition would never get its turn.
-                found[tp] = begin[tp] + min(count, max(1, count * max_records // total))
-    if max_bytes and total:
-        sizes = {tp: origin.byte_size(tp, begin[tp], found[tp]) for tp, count in waiting.items() if count > 0}
+            # At least one record, because otherwise a small partition would never make progress.
+            found[tp] = begin[tp] + min(count, max(1, count * max_records // total))
+    return found
+
+
+def limited(origin: Origin, begin: Offsets, end: Offsets, max_records: int, max_bytes: int) -> Offsets:
+    """An end within the limits, shared among partitions in proportion to their size."""
+    found = shared(begin, end, max_records)
+    more = [tp for tp, last in found.items() if last > begin.get(tp, last)]
+    if max_bytes and more:
+        sizes = {tp: origin.byte_size(tp, begin[tp], found[tp]) for tp in more}
         whole = sum(sizes.values())
         if whole > max_bytes:
             for tp, size in sizes.items():
@@ -176,7 +182,7 @@ def limited(origin: Origin, begin: Offsets, end: Offsets, max_records: int, max_
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """As Spark's own source writes offsets into a checkpoint."""
+    """Offsets in the format that Spark's own source writes to a checkpoint."""
     found: dict[str, dict[str, int]] = {}
     for (topic, index), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(index)] = offset

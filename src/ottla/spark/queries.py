@@ -1,7 +1,7 @@
-"""Streams that are started again when the machine was too busy to start them.
+"""Restarts streams that could not start because the machine was too busy.
 
-Spark waits ten seconds for a Python process, and has no setting for it. On a machine that is busy beyond that, a stream
-ends with *Python worker failed to connect back*, though nothing is wrong with it.
+Spark waits ten seconds for a Python process, and has no setting for this. On a machine that is too busy, a stream ends
+with *Python worker failed to connect back*, although nothing is wrong with it.
 """
 
 from __future__ import annotations

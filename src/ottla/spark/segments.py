@@ -1,7 +1,7 @@
-"""One partition's folder, read and never written: a broker may be at work in it.
+"""The folder of one partition, read-only: a broker may be working in it.
 
-Segments come and go under a reader (retention, compaction), so the folder is listed again for each segment and what is
-open stays readable. An index is only trusted as far as the log agrees with it.
+Segments can appear and disappear during a read (retention, compaction), so the folder is listed again for each segment.
+Open files stay readable. An index is only trusted if the log agrees with it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
@@ -22,7 +23,7 @@ from ottla.records.batch import FRONT, HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENG
 from ottla.records.legacy import HEADER_V1, LegacyBatch
 
 CHUNK_BYTES: Final = 4 << 20
-"""Read and decoded together: enough to be worth numpy's calls, little enough for any worker's memory."""
+"""Read and decoded together: enough to make numpy's calls worthwhile, and small enough for any worker's memory."""
 _HEADERS_BYTES: Final = 64 << 10
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})\.snapshot")
@@ -36,7 +37,7 @@ class Located(NamedTuple):
 
 
 class GoneSegment(Exception):
-    """Removed while it was looked for."""
+    """The segment was removed before it could be opened."""
 
 
 @contextmanager
@@ -52,7 +53,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 class Segment:
-    """A segment by its name; files are opened when used."""
+    """A segment by its name. Files are opened when used."""
 
     def __init__(self, folder: Path, base_offset: int) -> None:
         self.base_offset = base_offset
@@ -67,7 +68,7 @@ class Segment:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def chunks(self, handle: int, position: int) -> Iterator[list[Located]]:
-        """Whole batches from a position on, in chunks that share a buffer; ends where no whole batch is."""
+        """Whole batches from a position on, in chunks that share a buffer. Ends at the first incomplete batch."""
         need = CHUNK_BYTES
         while True:
             data = os.pread(handle, need, position)
@@ -76,13 +77,13 @@ class Segment:
                 yield found
                 position += used
                 need = CHUNK_BYTES
-            elif size > len(data) >= need:
-                need = size  # one batch that is larger than a chunk
+            elif size > len(data) >= need and position + size <= os.fstat(handle).st_size:
+                need = size  # a batch that is larger than a chunk; a damaged length may claim two gigabytes
             else:
                 return
 
     def _batches(self, data: bytes, at: int) -> tuple[list[Located], int, int]:
-        """Batches that are whole in `data`, the bytes they take, and the size of the one that is not (0: none)."""
+        """The complete batches in `data`, the bytes they take, and the size of the incomplete one (0: none)."""
         found: list[Located] = []
         position, stop = 0, len(data)
         unpack = FRONT.unpack_from
@@ -101,7 +102,7 @@ class Segment:
         return found, position, stop - position + HEADER_SIZE if stop > position else 0
 
     def headers(self, handle: int, position: int, end: int) -> Iterator[Located]:
-        """As `chunks`, with headers alone: `batch` has no payload. Jumps from header to header in large batches."""
+        """Like `chunks`, with headers only: `batch` has no payload. Skips from header to header in large batches."""
         data, start = b"", position
         while end - position >= HEADER_V1.size:
             inside = position - start
@@ -122,7 +123,7 @@ class Segment:
     # --- indexes -----------------------------------------------------------------------------------------------------
 
     def position_before(self, handle: int, offset: int) -> int:
-        """Where a batch starts that is at or before the one with `offset`, by the index if it fits the log."""
+        """The position of a batch at or before the one with `offset`. Uses the index if it matches the log."""
         entry = _entry_before(self.path.with_suffix(".index"), OffsetIndex.ENTRY, offset - self.base_offset)
         if entry is None or entry[1] == 0:
             return 0
@@ -132,7 +133,9 @@ class Segment:
         found, length, magic = FRONT.unpack(front)
         if not 0 <= magic <= 2 or not self.base_offset <= found <= offset or length < MIN_LENGTH:
             return 0
-        # A segment that compaction just replaced may have an index of the other one: a CRC is hard to meet by chance.
+        if entry[1] + length + LOG_OVERHEAD > os.fstat(handle).st_size:
+            return 0
+        # If compaction just replaced the segment, the index may be for the other one. A CRC rarely matches by chance.
         data = os.pread(handle, length + LOG_OVERHEAD, entry[1])
         if len(data) < length + LOG_OVERHEAD or (magic == 2 and length < MIN_BATCH_LENGTH):
             return 0
@@ -140,7 +143,7 @@ class Segment:
         return entry[1] if batch.crc_ok() else 0
 
     def position_of(self, handle: int, offset: int) -> int:
-        """Where the batch that holds `offset`, or the next there is, starts; the end if there is none."""
+        """The position of the batch that holds `offset`, or of the next one. The end if there is none."""
         size = self.size()
         for located in self.headers(handle, self.position_before(handle, offset), size):
             if located.batch.last_offset >= offset:
@@ -148,12 +151,12 @@ class Segment:
         return size
 
     def offset_at(self, position: int) -> int:
-        """The last offset by the index of what starts at or before a position; the base offset at least."""
+        """The last offset, by the index, of a batch at or before a position. At least the base offset."""
         entry = _entry_before(self.path.with_suffix(".index"), OffsetIndex.ENTRY, position, column=1)
         return self.base_offset if entry is None else self.base_offset + entry[0]
 
     def last_time_entry(self) -> tuple[int, int] | None:
-        """The largest timestamp that is indexed, and its relative offset."""
+        """The largest indexed timestamp, and its relative offset."""
         return _entry_before(self.path.with_suffix(".timeindex"), TimeIndex.ENTRY, 1 << 62)
 
     def offset_before_time(self, timestamp_ms: int) -> int:
@@ -172,7 +175,7 @@ class Segment:
 def _entry_before(path: Path, kind: Struct, key: int, column: int = 0) -> tuple[int, int] | None:
     """The last entry of an index whose key (or value) is at most `key`. Reads a few dozen bytes of a file of any size.
 
-    Kafka preallocates the index of its active segment: behind the entries there are zeros.
+    Kafka preallocates the index of its active segment, so zeros follow the entries.
     """
     try:
         handle = os.open(path, os.O_RDONLY)
@@ -187,7 +190,7 @@ def _entry_before(path: Path, kind: Struct, key: int, column: int = 0) -> tuple[
             return key, value
 
         low, high = 0, count
-        while low < high:  # how many are real
+        while low < high:  # count the real entries
             middle = (low + high) >> 1
             if entry(middle) == (0, 0):
                 high = middle
@@ -206,7 +209,7 @@ def _entry_before(path: Path, kind: Struct, key: int, column: int = 0) -> tuple[
 
 
 class PartitionFolder:
-    """`topic-partition`: its segments as they are now."""
+    """A folder `topic-partition` with its current segments."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -219,7 +222,7 @@ class PartitionFolder:
         return [Segment(self.folder, base) for base in sorted(_numbers(names, _LOG_NAME))]
 
     def segments_from(self, offset: int) -> list[Segment]:
-        """The segment that holds `offset` and those behind it."""
+        """The segment that holds `offset`, and the later ones."""
         found = self.segments()
         bases = [segment.base_offset for segment in found]
         return found[max(bisect_right(bases, offset) - 1, 0) :]
@@ -239,7 +242,7 @@ class PartitionFolder:
         return 0
 
     def read(self, start: int, end: int, lost: Callable[[int, int], None]) -> Iterator[Sequence[AnyBatch]]:
-        """Batches that hold offsets of a range, in chunks. Jumps over what is gone, which is told to `lost`."""
+        """Batches with offsets of a range, in chunks. Skips missing offsets and reports them to `lost`."""
         position = start
         missed = 0
         while position < end:
@@ -271,12 +274,12 @@ class PartitionFolder:
                     raise
                 continue
             if len(segments) < 2:
-                lost(position, end)  # the log ends before what was planned
+                lost(position, end)  # the log ends before the planned end
                 return
             position = max(position, segments[1].base_offset)
 
     def aborted(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions that touch a range."""
+        """Aborted transactions that overlap a range."""
         found: list[AbortedTransaction] = []
         for segment in self.segments_from(start):
             entries = segment.aborted()
@@ -286,7 +289,7 @@ class PartitionFolder:
         return found
 
     def last_stable_offset(self, end: int) -> int:
-        """The first offset of a transaction that is open at `end`; `end` if there is none."""
+        """The first offset of a transaction that is open at `end`, or `end` if there is none."""
         open_since, position = self._transactions_at_snapshot(end)
         for segment in self.segments_from(position):
             if segment.base_offset >= end:
@@ -310,7 +313,7 @@ class PartitionFolder:
         return min(open_since.values(), default=end)
 
     def _transactions_at_snapshot(self, end: int) -> tuple[dict[int, int], int]:
-        """What the newest usable snapshot of producers knows, and the offset that it was taken at."""
+        """The open transactions in the newest usable producer snapshot, and the snapshot's offset."""
         try:
             taken = sorted(_numbers(os.listdir(self.folder), _SNAPSHOT_NAME), reverse=True)
         except FileNotFoundError:
@@ -342,7 +345,7 @@ class PartitionFolder:
         last = segment.last_time_entry()
         is_last = segment.base_offset == self.segments()[-1].base_offset
         if last is not None and last[0] < timestamp_ms and not is_last:
-            return None  # complete once the segment is: its largest time comes last
+            return None  # the index of a closed segment is complete: its largest time comes last
         with _opened(segment.path) as handle:
             size = segment.size()
             begin = segment.position_before(handle, max(segment.offset_before_time(timestamp_ms), start))
@@ -351,16 +354,15 @@ class PartitionFolder:
                 if 0 <= batch.max_timestamp < timestamp_ms or batch.last_offset < start or batch.is_control:
                     continue
                 data = os.pread(handle, batch.size, located.position)
-                whole = Batch(data) if isinstance(batch, Batch) else LegacyBatch(data)
-                for record in whole.records():
-                    if record.offset >= end:
+                for timestamp, offset in _record_times(Batch(data) if isinstance(batch, Batch) else LegacyBatch(data)):
+                    if offset >= end:
                         return None
-                    if record.timestamp >= timestamp_ms and record.offset >= start:
-                        return record.offset
+                    if timestamp >= timestamp_ms and offset >= start:
+                        return offset
         return None
 
     def byte_size(self, start: int, end: int) -> int:
-        """Bytes of the batches of a range."""
+        """The size in bytes of the batches of a range."""
         total = 0
         segments = self.segments_from(start)
         bases = [segment.base_offset for segment in segments[1:]]
@@ -376,7 +378,7 @@ class PartitionFolder:
         return total
 
     def offset_within(self, start: int, end: int, max_bytes: int) -> int:
-        """How far about `max_bytes` reach from `start`; past the batch at `start` at least."""
+        """The offset about `max_bytes` after `start`, and at least past the batch at `start`."""
         left = max_bytes
         reached = start
         for segment in self.segments_from(start):
@@ -404,8 +406,15 @@ class PartitionFolder:
         return offset + 1
 
 
+def _record_times(batch: AnyBatch) -> Iterator[tuple[int, int]]:
+    """The timestamp and offset of each record. Streams the records of a compressed batch (current format)."""
+    if isinstance(batch, Batch):
+        return chain.from_iterable(batch.record_times())
+    return ((record.timestamp, record.offset) for record in batch.records())
+
+
 def _starts_at(batch: AnyBatch) -> int:
-    """The base offset, and for an old wrapper, which does not tell it, the last one."""
+    """The base offset. An old wrapper does not store it, so its last offset is used."""
     return batch.base_offset if isinstance(batch, Batch) else batch.last_offset
 
 

@@ -1,4 +1,4 @@
-"""One call to a Spark session that can read and write Kafka topics."""
+"""Creates a Spark session that can read and write Kafka topics."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import os
 import re
 import shutil
 import subprocess
+import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.spark import interpreter
 from ottla.spark.errors import SparkSetupError
-from ottla.spark.jars import CONNECTOR, connector_jars, has_jars
+from ottla.spark.jars import CONNECTOR, connector_jars, has_jars, is_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAST_JAVA: Final = 17
+REMOTE: Final = "sc://"
+"""The prefix of the address of a Spark Connect server."""
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 Setting = str | int | bool
+T = TypeVar("T")
 
-# On one machine there is no address to announce and nobody looks at the web page of a short job.
+# A single machine needs no announced address, and a short job needs no web page.
 _LOCAL: Final[dict[str, Setting]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -46,7 +52,8 @@ def session(
     """A Spark session with `format("kafka")` (the official connector) and `format("ottla")` (Ottla's own).
 
     `master` is `local[*]` unless given here, in $SPARK_MASTER or by spark-submit; `spark://HOST:PORT`, `yarn` and
-    `k8s://…` work alike (Ottla must be installed where the executors run). Where the official connector cannot be
+    `k8s://…` work alike (Ottla must be installed where the executors run), and so does a server of Spark Connect,
+    `sc://HOST:PORT`. Where the official connector cannot be
     fetched, `on_warning` gets one line and the session has `format("ottla")` alone; with `connector=True` that is an
     error, and `connector=False` does not look for it. `config` holds any Spark settings and wins over the defaults:
     time zone UTC, no web page and as many shuffle partitions as cores for a local master.
@@ -61,11 +68,13 @@ def session(
     if active is not None:
         register(active)
         return active
+    chosen = master or os.environ.get("SPARK_MASTER")
+    if chosen is not None and chosen.startswith(REMOTE):
+        return _remote(chosen, app_name, config or {}, on_step)
     check_java()
     tell = on_step or (lambda _: None)
     settings = dict(_ALWAYS)
-    chosen = master or os.environ.get("SPARK_MASTER")
-    if chosen is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # which spark-submit sets
+    if chosen is None and "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit
         chosen = "local[*]"
     local = chosen is not None and chosen.startswith("local")
     if local:
@@ -73,7 +82,7 @@ def session(
     interpreter.choose(local=local)
     settings |= dict(config or {})
     if connector is not False:
-        if not has_jars(pyspark):
+        if not has_jars(pyspark) and not is_missing(pyspark):
             tell("fetching Spark's Kafka connector with Maven")
         jars = _jars(pyspark, required=connector is True, on_warning=on_warning)
         named = ",".join([*filter(None, [str(settings.get("spark.jars", ""))]), *jars])
@@ -90,6 +99,54 @@ def session(
     return made
 
 
+def _remote(
+    url: str, app_name: str, config: Mapping[str, Setting], on_step: Callable[[str], None] | None
+) -> SparkSession:
+    """A session of Spark Connect. The settings of its server cannot be changed from here."""
+    from importlib.util import find_spec
+
+    from pyspark.sql import SparkSession
+
+    missing = [name for name in ("pandas", "grpc", "grpc_status") if find_spec(name) is None]
+    if missing:
+        raise SparkSetupError(f"Spark Connect needs the package {missing[0]}: pip install 'pyspark[connect]'")
+    if on_step is not None:
+        on_step(f"connecting to Spark at {url}")
+    made = SparkSession.builder.appName(app_name).remote(url).getOrCreate()
+    made.conf.set("spark.sql.session.timeZone", "UTC")
+    for key, value in config.items():
+        if key.startswith("spark.sql."):
+            made.conf.set(key, str(value))
+    register(made)
+    return made
+
+
+@contextmanager
+def interruptible(spark: SparkSession) -> Iterator[Callable[[Callable[[], T]], T]]:
+    """A function that runs work in its own thread. Ctrl-C in this thread ends the jobs of that work, and no others."""
+    name = f"ottla-{uuid.uuid4().hex}"
+    remote = is_remote(spark)
+
+    def named(work: Callable[[], T]) -> T:
+        # Makes the session active in this thread. Otherwise Spark does not find Python data sources.
+        spark.createDataFrame([], "n int")
+        if remote:
+            spark.addTag(name)
+        else:
+            spark.sparkContext.setJobGroup(name, "ottla", interruptOnCancel=True)
+        return work()
+
+    try:
+        yield named
+    except KeyboardInterrupt:
+        with suppress(Exception):  # the session may be ending, too
+            if remote:
+                spark.interruptTag(name)
+            else:
+                spark.sparkContext.cancelJobGroup(name)
+        raise
+
+
 def _jars(version: str, *, required: bool, on_warning: Callable[[str], None]) -> list[str]:
     try:
         return [str(jar) for jar in connector_jars(version)]
@@ -97,7 +154,7 @@ def _jars(version: str, *, required: bool, on_warning: Callable[[str], None]) ->
         if required:
             raise
         reason = str(error).partition(". ")[0]
-        on_warning(f"{reason}; Ottla's own source reads instead (--source ottla says so without this warning)")
+        on_warning(f"{reason}; Ottla's own source reads instead (choose it with --source ottla)")
         return []
 
 
@@ -106,20 +163,39 @@ def register(spark: SparkSession) -> None:
     _pyspark()
     from ottla.spark.source import OttlaDataSource
 
-    # Off by default, and a source that can take filters is refused while it is off.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    # Off by default, and then Spark refuses a source that accepts filters. A declarative pipeline cannot set it here,
+    # and has it in its own file.
+    if spark.conf.get(_PUSHDOWN, "false") != "true":
+        spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(OttlaDataSource)
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect, with Spark in another process."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def parallelism(spark: SparkSession) -> int:
+    """The number of tasks that run at the same time."""
+    if is_remote(spark):
+        return max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
+    return max(1, int(spark.sparkContext.defaultParallelism))
+
+
+def connector_is_missing() -> bool:
+    """Whether it is already known that no repository has the official connector for the installed Spark."""
+    return is_missing(_pyspark())
 
 
 def has_connector(spark: SparkSession) -> bool:
     """Whether the session was started with the official connector."""
-    settings = spark.sparkContext.getConf()
+    settings = spark.conf if is_remote(spark) else spark.sparkContext.getConf()
     named = f"{settings.get('spark.jars', '')},{settings.get('spark.jars.packages', '')}"
     return CONNECTOR.partition("_")[0] in named
 
 
 def _pyspark() -> str:
-    """The installed version; 4.0 is the first with Python data sources."""
+    """The installed version. 4.0 is the first with Python data sources."""
     try:
         import pyspark
     except ImportError:
@@ -131,7 +207,7 @@ def _pyspark() -> str:
 
 
 def check_java() -> None:
-    """SparkSetupError unless a Java that Spark can use is there."""
+    """Raise SparkSetupError unless there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():

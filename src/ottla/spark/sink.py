@@ -1,6 +1,6 @@
-"""Writing to any Kafka cluster, in batch and in streams: at least once, as the official sink.
+"""Writing to any Kafka cluster, in batch and in streams: at least once, like the official sink.
 
-Columns as the official sink's (key, value, topic, partition, headers), and `timestamp`, which that one ignores.
+The columns are those of the official sink (key, value, topic, partition, headers) plus `timestamp`, which it ignores.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _TYPES: Final = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 STICKY_RECORDS: Final = 500
-"""Records without a key that go to one partition before the next is chosen, so that batches become large."""
+"""How many records without a key go to one partition before the next is chosen, so that batches get large."""
 
 
 class SinkError(SourceError):
-    """What was to be written could not be."""
+    """A write failed."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """The result of one task."""
 
     records: int
 
 
 def check_columns(schema: Any, options: SinkOptions, overwrite: bool) -> None:
-    """OptionError unless these columns can be written."""
+    """Raise OptionError unless these columns can be written."""
     if overwrite:
         raise OptionError("a topic cannot be overwritten: use mode('append')")
     kinds = {one.name: one.dataType.simpleString() for one in schema.fields}
@@ -59,7 +59,7 @@ def check_columns(schema: Any, options: SinkOptions, overwrite: bool) -> None:
 
 
 class _Sending:
-    """One task's connection and batches under way."""
+    """One task's connection and its batches in flight."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
@@ -79,7 +79,7 @@ class _Sending:
         return self._counts[topic]
 
     async def send(self, batch: Any) -> None:
-        """All rows of an Arrow batch, in order."""
+        """Send all rows of an Arrow batch, in order."""
         columns = {name: _column(batch, name) for name in batch.schema.names if name in _TYPES}
         count = batch.num_rows
         nothing = [None] * count
@@ -131,7 +131,7 @@ def _column(batch: Any, name: str) -> list[Any]:
 
 
 def write_batches(options: SinkOptions, batches: Iterator[Any]) -> Written:
-    """Write Arrow batches and wait for their acknowledgement; runs on an executor."""
+    """Write Arrow batches and wait for the acknowledgements. Runs on an executor."""
     loop = asyncio.new_event_loop()
     try:
         sending = _Sending(options)
@@ -167,10 +167,10 @@ class _StreamWriting:
         self._schema = schema
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Every task has waited for its acknowledgements."""
+        """Do nothing: every task has waited for its acknowledgements."""
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """What a failed batch wrote is there, and comes again when the batch is repeated: at least once."""
+        """Do nothing: the records of a failed batch stay, and are written again when it is repeated (at least once)."""
 
 
 if hasattr(api, "DataSourceStreamArrowWriter"):  # Spark 4.1
@@ -184,7 +184,7 @@ if hasattr(api, "DataSourceStreamArrowWriter"):  # Spark 4.1
 else:
 
     class StreamWriter(_StreamWriting, DataSourceStreamWriter):  # type: ignore[no-redef]
-        """The writes of a stream in Spark 4.0, which gives rows."""
+        """The writes of a stream in Spark 4.0, which passes rows."""
 
         def write(self, iterator: Iterator[Any]) -> Written:
             return write_batches(self._options, _arrow_batches(self._schema, iterator))

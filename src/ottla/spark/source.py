@@ -3,7 +3,7 @@
     spark.read.format("ottla").option("kafka.bootstrap.servers", "…").option("subscribe", "orders").load()
     spark.read.format("ottla").option("subscribe", "orders").load("/var/lib/ottla")
 
-Spark pickles these classes by name, so Ottla has to be installed where executors run.
+Spark pickles these classes by name, so Ottla must be installed where executors run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import datasource as api
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from ottla.errors import KafkaError
 from ottla.spark import plan
 from ottla.spark.filters import Pushed, push
 from ottla.spark.options import OptionError, SourceOptions, source_options
@@ -43,7 +44,7 @@ class OttlaDataSource(DataSource):
         return "ottla"
 
     def schema(self) -> str:
-        """As the official connector's. A smaller one may be given with `schema(...)`: columns are left out then."""
+        """The columns of the official connector. `schema(...)` can select fewer of them."""
         columns = list(COLUMNS)
         if str(self.options.get("includeHeaders", "false")).lower() == "true":
             columns.append(HEADERS)
@@ -92,9 +93,9 @@ def _tasks(ranges: Sequence[Range]) -> list[Task]:
 
 
 def read_task(options: SourceOptions, schema: Any, task: Task, pushed: Pushed) -> Iterator[Any]:
-    """The records of a task as Arrow batches; runs on an executor."""
+    """The records of a task as Arrow batches. Runs on an executor."""
     from ottla.spark.arrow import Shape
-    from ottla.spark.decode import decode
+    from ottla.spark.decode import decode_parts
 
     def lost(gone: int, there: int) -> None:
         if options.fail_on_data_loss:
@@ -107,19 +108,23 @@ def read_task(options: SourceOptions, schema: Any, task: Task, pushed: Pushed) -
     wanted = pushed.wanted._replace(start=max(task.start, pushed.wanted.start), end=min(task.end, pushed.wanted.end))
     origin = open_origin(options)
     if os.environ.get("SPARK_REUSE_WORKER") and not gc.get_freeze_count():
-        # Spark collects garbage after each task of such a process: 20 ms for all that was imported, which stays anyway.
+        # Spark collects garbage after each task in such a process. Freezing the imported objects saves 20 ms each time.
         gc.freeze()
     try:
         for batches in origin.read((task.topic, task.partition), task.start, task.end, lost):
-            block = decode(batches, wanted, shape.headers)
-            if len(block):
-                yield shape.record_batch(block)
+            for block in decode_parts(batches, wanted, shape.headers):
+                if len(block):
+                    yield shape.record_batch(block)
+    except KafkaError as error:
+        raise SourceError(
+            f"{task.topic}-{task.partition}: records from offset {task.start} to {task.end} cannot be decoded: {error}"
+        ) from error
     finally:
         origin.close()
 
 
 class Reader(DataSourceReader):
-    """A batch read. Filters come from Spark 4.1 and later."""
+    """A batch read. Spark 4.1 and later push filters down."""
 
     def __init__(self, options: SourceOptions, schema: Any) -> None:
         self._options = options
@@ -141,7 +146,7 @@ class Reader(DataSourceReader):
             origin.close()
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if not isinstance(partition, Task):  # what Spark makes of an empty list
+        if not isinstance(partition, Task):  # Spark's placeholder for an empty list
             return iter(())
         return read_task(self._options, self._schema, partition, self._pushed)
 
@@ -151,7 +156,7 @@ class Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What all versions of Spark share. Lives in one process of the driver; only `read` runs elsewhere."""
+    """The parts that all versions of Spark share. Lives in one process of the driver; only `read` runs elsewhere."""
 
     def __init__(self, options: SourceOptions, schema: Any) -> None:
         self._options = options
@@ -169,7 +174,7 @@ class _StreamReader(DataSourceStreamReader):
         return self._origin
 
     def _bounds(self) -> dict[tuple[str, int], Bounds]:
-        """Of a query under way, which a topic that is deleted ends only where data must not be lost."""
+        """The bounds for a running query. A deleted topic ends the query only if data loss is not allowed."""
         may_lack = not self._options.fail_on_data_loss
         return self.origin.bounds(plan.partitions_of(self.origin, self._options, may_lack=may_lack))
 
@@ -181,12 +186,12 @@ class _StreamReader(DataSourceStreamReader):
         return plan.to_json({tp: pair.end for tp, pair in self._bounds().items()})
 
     def latest(self, start: dict[str, Any], max_records: int, max_bytes: int) -> dict[str, Any]:
-        """How far the next micro-batch goes."""
+        """The end of the next micro-batch."""
         begin = self._begin(start)
         bounds = self._bounds()
         for tp, pair in bounds.items():
             begin.setdefault(tp, pair.start)
-        # A partition that is gone stays in the offsets, so that `partitions` can tell.
+        # A partition that no longer exists stays in the offsets, so that `partitions` can report it.
         end = {tp: max(bounds[tp].end, offset) if tp in bounds else offset for tp, offset in begin.items()}
         if self._target is not None:
             end = {tp: max(min(offset, self._target.get(tp, 0)), begin[tp]) for tp, offset in end.items()}
@@ -200,11 +205,12 @@ class _StreamReader(DataSourceStreamReader):
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"{tp[0]}-{tp[1]} has offsets {there.start} to {there.end} now, and the query is at {offset}: was the "
-                "topic made anew, or did retention overtake? Set failOnDataLoss=false to go on with what is there"
+                "topic deleted and created again, or did retention overtake? Set failOnDataLoss=false to go on with "
+                "what is there"
             )
 
     def _begin(self, start: dict[str, Any]) -> plan.Offsets:
-        """The offsets of a checkpoint, which must be one of these topics."""
+        """The offsets of a checkpoint, which must belong to these topics."""
         for topic in start:
             if not self._options.includes(topic):
                 raise SourceError(
@@ -224,7 +230,7 @@ class _StreamReader(DataSourceStreamReader):
         return read_task(self._options, self._schema, partition, Pushed())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint holds the progress."""
+        """Do nothing: Spark's checkpoint holds the progress."""
 
     def stop(self) -> None:
         if self._origin is not None:
@@ -242,7 +248,7 @@ if hasattr(api, "ReadLimit"):  # Spark 4.2
     )
 
     class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """With limits of a micro-batch, and AvailableNow."""
+        """With limits for a micro-batch, and AvailableNow."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
             if self._options.trigger_records:
@@ -254,7 +260,7 @@ if hasattr(api, "ReadLimit"):  # Spark 4.2
         def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
             if isinstance(limit, ReadAllAvailable):
                 return self.latest(start, 0, 0)
-            # Spark knows one limit at a time; where both were asked for, both hold.
+            # Spark passes one limit at a time. If both were given, both apply.
             max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
             return self.latest(start, max_records, self._options.trigger_bytes)
 
@@ -264,7 +270,7 @@ if hasattr(api, "ReadLimit"):  # Spark 4.2
 else:
 
     class StreamReader(_StreamReader):  # type: ignore[no-redef]
-        """Spark 4.0 and 4.1 know no limits of a micro-batch: each takes what there is."""
+        """Spark 4.0 and 4.1 have no limits for a micro-batch: each reads everything available."""
 
         def latestOffset(self) -> dict[str, Any]:
             return plan.to_json({tp: pair.end for tp, pair in self._bounds().items()})

@@ -1,4 +1,4 @@
-"""Which records of a partition a task decodes. Apart from the decoder, so that plans are made without numpy."""
+"""Which records of a partition a task decodes. Separate from the decoder, so that planning does not import numpy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FOREVER: Final = 1 << 62
 
 
 class Wanted(NamedTuple):
-    """Offsets from `start` to before `end`, and times (ms) alike."""
+    """Offsets from `start` up to, but not including, `end`, and times (ms) likewise."""
 
     start: int = 0
     end: int = FOREVER

@@ -16,13 +16,13 @@ from ottla.spark.origin import Bounds, DataLost, Lost, SourceError
 
 FETCH_BYTES: Final = 4 << 20
 STUCK_POLLS: Final = 240
-"""Half-second fetches without a batch, for offsets that the broker said are there, before a task gives up."""
+"""How many half-second fetches may return no batch, although the broker reported offsets, before a task fails."""
 
 T = TypeVar("T")
 
 
 class WireOrigin:
-    """Calls of the asynchronous client, one after the other, on a loop of their own."""
+    """Runs calls of the asynchronous client one after the other on its own event loop."""
 
     def __init__(self, connection: Connection, isolation: int) -> None:
         self._connection = connection
@@ -76,7 +76,7 @@ class WireOrigin:
         return {tp: one.offset if one.offset >= 0 else None for tp, one in found.items()}
 
     def byte_size(self, tp: TopicPartition, start: int, end: int) -> int:
-        """From the mean size of a partition's records: a broker tells no more."""
+        """Estimated from the mean size of a partition's records, because a broker reports no sizes of ranges."""
         if tp not in self._sizes:
             self._sizes = self.run(partition_sizes(self.client))
         limits = self.bounds([tp])[tp]
@@ -103,7 +103,7 @@ class WireOrigin:
                 try:
                     found = self._poll(fetcher)
                 except OffsetOutOfRange as error:
-                    # The log ends before what was planned: the topic was made anew in between.
+                    # The log ends before the planned end: the topic was recreated in between.
                     raise DataLost(f"{tp[0]}-{tp[1]}: {error.message}") from None
                 for gone, there in gaps:
                     lost(gone, there)

@@ -17,4 +17,4 @@ FUNCTIONS: Final = {
     "upkeep": "upkeep",
     "verify": "verify",
 }
-"""The module that each public name lives in; `ottla.spark` imports one when its name is asked for."""
+"""The module of each public name. `ottla.spark` imports it when the name is first used."""

@@ -1,12 +1,12 @@
-"""Iceberg's catalogs: what knows the current metadata file of a table.
+"""Iceberg's catalogs, which hold the current metadata file of a table.
 
     sql          SQLite in the table's own folder (OUT/_ottla/catalog.db); the default, as it needs no server
     URL          any other database that SQLAlchemy knows: sqlite:///…, postgresql+psycopg2://…
-    hadoop       no catalog: numbered metadata files beside the data, as Hadoop's tables have
+    hadoop       no catalog: numbered metadata files next to the data, as in Hadoop's tables
     http(s)://…  a REST catalog
 
 A pointer in the table's folder names the catalog and the table, so that later runs and readers find both without
-options. Options with secrets are written as `${env:NAME}`, and stay that way in the pointer.
+options. Options with secrets are written as `${env:NAME}`, and the pointer keeps that form.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any, Final
 from ottla.spark.pipelines.commits import FOLDER
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.login import client_properties
-from ottla.spark.pipelines.stores import LocalStore, read_json
+from ottla.spark.pipelines.stores import ArrowStore, LocalStore, read_json
 
 POINTER: Final = f"{FOLDER}/iceberg.json"
 NAME: Final = "ottla"
-"""Of the catalog; Spark must use the same for the same SQL catalog."""
+"""The name of the catalog. Spark must use the same name for the same SQL catalog."""
 NAMESPACE: Final = "default"
 
 
 def check_catalog(catalog: str | None) -> None:
-    """Whether this can be a catalog."""
+    """Raise unless this is a valid catalog."""
     if catalog not in (None, "sql", "hadoop") and not re.match(r"[a-z][a-z0-9+.]*://", catalog):
         raise PipelineError(
             f"'{catalog}' is no catalog: write sql, hadoop, a database (sqlite:///…, postgresql+psycopg2://…) or the "
@@ -36,25 +36,29 @@ def check_catalog(catalog: str | None) -> None:
         )
 
 
-def declare(store: LocalStore, catalog: str | None, options: Mapping[str, str], table: str | None) -> dict[str, Any]:
-    """Write the pointer of a table that is to be made."""
+def declare(store: ArrowStore, catalog: str | None, options: Mapping[str, str], table: str | None) -> dict[str, Any]:
+    """Write the pointer of a table that is about to be created."""
     name = table or f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', store.root.rstrip('/').rpartition('/')[2])}"
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", name):
         raise PipelineError(f"a table of Iceberg is named NAMESPACE.NAME, not '{name}'")
+    if catalog in (None, "sql", "hadoop") and not isinstance(store, LocalStore):
+        raise PipelineError(
+            f"{store.root} is in a bucket, which takes no database and no rename: name a catalog with --catalog"
+        )
     pointer = {"catalog": catalog or "sql", "options": dict(options), "table": name}
     store.write_new(POINTER, json.dumps(pointer, indent=1).encode())
     return pointer
 
 
-def find(store: LocalStore) -> dict[str, Any]:
+def find(store: ArrowStore) -> dict[str, Any]:
     found: dict[str, Any] = read_json(store, POINTER)
     return found
 
 
-def open_catalog(store: LocalStore, pointer: Mapping[str, Any]) -> Any:
-    """What pyiceberg uses to load, create and commit tables."""
+def open_catalog(store: ArrowStore, pointer: Mapping[str, Any]) -> Any:
+    """The catalog object with which pyiceberg loads, creates and commits tables."""
     named, options = pointer["catalog"], client_properties(pointer["options"])
-    if named == "hadoop":
+    if named == "hadoop" and isinstance(store, LocalStore):
         from ottla.spark.pipelines.hadoop import HadoopTables
 
         return HadoopTables(store)
@@ -63,12 +67,14 @@ def open_catalog(store: LocalStore, pointer: Mapping[str, Any]) -> Any:
     kind = "rest" if named.startswith(("http://", "https://")) else "sql"
     uri = f"sqlite:///{store.root}/{FOLDER}/catalog.db" if named == "sql" else client_properties({"uri": named})["uri"]
     try:
-        return load_catalog(NAME, **{"type": kind, "uri": uri, "warehouse": store.root, **options})
-    except Exception as error:  # whatever the database's driver or the HTTP client raises
+        return load_catalog(
+            NAME, **{"type": kind, "uri": uri, "warehouse": store.root, **store.iceberg_options(), **options}
+        )
+    except Exception as error:  # any error of the database driver or the HTTP client
         raise unreachable(named, error) from None
 
 
 def unreachable(named: str, error: BaseException) -> PipelineError:
-    shown = re.sub(r"//[^/@]*@", "//…@", named)  # no passwords
+    shown = re.sub(r"//[^/@]*@", "//…@", named)  # hide passwords
     reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
     return PipelineError(f"the catalog {shown} cannot be used: {reason}")

@@ -1,14 +1,14 @@
-"""The one interface behind which table formats commit, and what all of them know about a table.
+"""The interface through which all table formats commit, and their shared view of a table.
 
-A commit adds files that are written already, removes others, and carries how far each partition is (the marks): all of
-it or nothing. So the table alone says how far it is. What Spark repeats after a crash is cut at the marks, and with the
-checkpoint deleted nothing is repeated either.
+A commit adds files that are already written, removes others, and carries the offset that each partition has reached
+(the marks). It is atomic. So the table alone records its progress. A batch that Spark repeats after a crash is cut at
+the marks, and nothing is repeated if the checkpoint is deleted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "_ottla"
 MIXED: Final = -2
-"""The partition of a file that holds records of several, as other engines write when they compact."""
+"""The partition of a file with records of several partitions, as other engines write when they compact."""
 STATE: Final = "ottla.state"
-"""The name under which a commit of Delta or Iceberg carries all that the next run needs, the marks among it."""
+"""The name under which a Delta or Iceberg commit carries everything that the next run needs, including the marks."""
 OFFSETS: Final = "ottla.offsets"
 """The marks alone, for people and other programs."""
 DESCRIPTION: Final = "ottla.table"
@@ -39,7 +39,7 @@ class Conflict(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file; of one partition of one topic and one date, where the table has those."""
+    """A Parquet file. Covers one partition of one topic and one date, if the table has these columns."""
 
     path: str
     topic: str
@@ -52,7 +52,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit changes; `add` has the staged path of each new file."""
+    """What a commit changes. The keys of `add` are the staged paths of the new files."""
 
     number: int
     at_ms: int
@@ -61,6 +61,8 @@ class Change:
     marks: Offsets
     lost: list[dict[str, Any]]
     extra: dict[str, Any]
+    delete_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By file: the rows to mark as deleted, if the format supports it (Iceberg)."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class State:
     lost: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     rows_deleted: bool = False
-    """Whether another engine has marked rows of the files as deleted, so that the files alone are not the table."""
+    """Whether another engine has marked rows as deleted. Then the files alone are not the table."""
 
     def apply(self, change: Change) -> None:
         self.number = change.number
@@ -86,7 +88,7 @@ class State:
         self.extra |= change.extra
 
     def carried(self, change: Change, serial: int) -> str:
-        """All that a commit must carry besides its files, so that the newest commit alone is enough."""
+        """Everything besides its files that a commit must carry, so that the newest commit alone is enough."""
         after = {
             "serial": serial,
             "marks": nested({**self.marks, **change.marks}),
@@ -96,7 +98,7 @@ class State:
         return json.dumps(after, sort_keys=True)
 
     def take(self, text: str) -> int:
-        """Take over what a commit carried; its serial number."""
+        """Load what a commit carried, and return its serial number."""
         found = json.loads(text)
         self.marks, self.lost, self.extra = flat(found["marks"]), found["lost"], found["extra"]
         return int(found["serial"])
@@ -108,30 +110,34 @@ class CommitLog(Protocol):
     format: str
 
     def describe(self) -> dict[str, Any] | None:
-        """Which pipeline the table belongs to; None if there is no table. A table of somebody else is an error."""
+        """Which pipeline the table belongs to, or None if there is no table. A table of another program is an error."""
 
     def create(self, description: Mapping[str, Any], schema: Any, partition_by: tuple[str, ...]) -> None:
-        """An empty table with these columns (an Arrow schema)."""
+        """Create an empty table with these columns (an Arrow schema)."""
 
     def evolve(self, schema: Any) -> list[str]:
-        """Add the columns that the table does not have; what was added, in words. A change of a type is an error."""
+        """Add the columns that the table lacks, and describe the additions. A changed type is an error."""
 
     def load(self) -> State: ...
 
+    def deleted_rows(self) -> dict[str, Any]:
+        """By file: the numbers of the rows that are marked as deleted, as arrays."""
+        return {}
+
     def recover(self, state: State) -> None:
-        """Do what a crash left undone."""
+        """Finish what a crash left undone."""
 
     def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
-        """Forget versions older than a moment (unless it is a dry run): how many, and files that none needs then."""
+        """Drop versions before a moment, unless it is a dry run. Return how many, and the files that become unused."""
 
     def commit(self, change: Change, state: State) -> None:
-        """All or nothing, and applied to `state`. Conflict if another writer has brought the table further."""
+        """Commit atomically and update `state`. Raises Conflict if another writer has advanced the table."""
 
 
 def put_in_place(store: Store, add: Mapping[str, DataFile], folder: str = "") -> dict[str, DataFile]:
-    """Move staged files to names that nobody else takes, safely on disk; no reader sees them before the commit.
+    """Move staged files to unique names, safely on disk. No reader sees them before the commit.
 
-    A file of a batch that failed keeps its name to itself, so that it cannot replace one that is committed.
+    The name of a file of a failed batch is never used again, so it cannot replace a committed file.
     """
     placed: dict[str, DataFile] = {}
     folders: set[str] = set()
@@ -146,7 +152,7 @@ def put_in_place(store: Store, add: Mapping[str, DataFile], folder: str = "") ->
 
 
 def check_ours(text: str | None, what: str, where: str) -> dict[str, Any]:
-    """The description of a table, which must be one that a pipeline wrote."""
+    """The description of a table, which must have been written by a pipeline."""
     if text is None:
         raise PipelineError(f"{where} is {what} that no pipeline wrote; name another folder")
     found: dict[str, Any] = json.loads(text)
@@ -154,7 +160,7 @@ def check_ours(text: str | None, what: str, where: str) -> dict[str, Any]:
 
 
 def columns_added(there: Iterable[Any], wanted: Iterable[Any], where: str) -> list[Any]:
-    """The fields (with `name` and `type`) that a table lacks; an error where a column has another type."""
+    """The fields (with `name` and `type`) that a table lacks. A column with a different type is an error."""
     known = {one.name: one.type for one in there}
     added = []
     for one in wanted:

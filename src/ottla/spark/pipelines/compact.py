@@ -16,31 +16,42 @@ from ottla.spark.pipelines.tables import Table
 
 DEFAULT_TARGET_BYTES: Final = 128 << 20
 _PACKS_A_ROUND: Final = 32
-"""Bounds what a crash repeats, and the plan that Spark gets."""
+"""Limits what a crash repeats, and the size of Spark's plan."""
 
 
 @dataclass(slots=True)
 class Compaction:
-    """What was done."""
+    """The result of a compaction."""
 
     archive: str
     files_before: int = 0
     files_after: int = 0
     merged: int = 0
+    dry_run: bool = False
     bytes_before: int = 0
     bytes_after: int = 0
     seconds: float = 0.0
 
 
 def compact(
-    archive: str, *, target_bytes: int = DEFAULT_TARGET_BYTES, compression: str = "snappy", **options: Unpack[Options]
+    archive: str,
+    *,
+    target_bytes: int = DEFAULT_TARGET_BYTES,
+    compression: str = "snappy",
+    dry_run: bool = False,
+    **options: Unpack[Options],
 ) -> Compaction:
-    """Merge neighbouring files of a partition and date until they are about `target_bytes` large."""
+    """Merge neighbouring files of a partition and date until they are about `target_bytes` large.
+
+    A dry run only counts what would be merged, and needs no Spark.
+    """
     if target_bytes < 1:
         raise PipelineError("the size to reach must be at least one byte")
     began = time.monotonic()
     store = open_store(archive, options.get("spark"))
-    Table.open(store, KIND)
+    there = Table.open(store, KIND)
+    if dry_run:
+        return _planned(there, target_bytes)
     spark = spark_of(options)
     with Table.create_or_open(store, KIND) as table:
         result = Compaction(store.root, len(table.state.files), bytes_before=_size(table.state.files.values()))
@@ -58,14 +69,23 @@ def compact(
     return result
 
 
+def _planned(table: Table, target_bytes: int) -> Compaction:
+    files = table.state.files.values()
+    packs = choose(files, target_bytes)
+    merged = sum(map(len, packs))
+    after = len(files) - merged + len(packs)
+    size = _size(files)
+    return Compaction(table.store.root, len(files), after, merged, True, size, size)
+
+
 def _size(files: Iterable[DataFile]) -> int:
     return sum(file.bytes for file in files)
 
 
 def choose(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
-    """Neighbours by offset within a folder and partition, as many as fit; what is large already stays.
+    """Groups of files that are adjacent by offset in a folder and partition, up to a size. Large files are left alone.
 
-    So does what another engine has merged: it holds several partitions.
+    So are files that another engine has merged, because they hold several partitions.
     """
     places: dict[tuple[str, int], list[DataFile]] = {}
     for file in files:
@@ -89,9 +109,10 @@ def _merge(spark: object, table: Table, packs: list[list[DataFile]], compression
 
     old = [file for pack in packs for file in pack]
     numbers = {file.path.rpartition("/")[2]: index for index, pack in enumerate(packs) for file in pack}
-    frame = read_archive(spark, table, old)
+    frame = read_archive(spark, table, old, decoded=True)
     names = frame.sparkSession.createDataFrame(list(numbers.items()), "file_name string, _pack int")
-    rows = frame.select("*", "_metadata.file_name").join(F.broadcast(names), "file_name").drop("file_name")
+    rows = frame.select("*", "_metadata.file_name").join(F.broadcast(names), "file_name")
+    rows = rows.drop("file_name", "_metadata")
     sorted_rows = rows.repartition(len(packs), "_pack").sortWithinPartitions(
         "topic", "date", "partition", "_pack", "offset"
     )

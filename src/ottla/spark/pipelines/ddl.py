@@ -1,6 +1,6 @@
 """Columns written as DDL (`id BIGINT NOT NULL, tags ARRAY<STRING>`), read without a JVM.
 
-Spark parses DDL in the JVM only, so a typing error would come to light after Spark's seconds of starting, with a stack.
+Spark parses DDL only in the JVM, so a typing error would show up seconds later, after Spark has started, with a stack.
 The types are those of Spark's own grammar.
 """
 
@@ -43,7 +43,7 @@ _MOST_DIGITS: Final = 38
 
 
 def columns(text: str) -> StructType:
-    """The columns, or a ValueError that names the place that is wrong."""
+    """The columns. ValueError shows where the text is wrong."""
     reader = _Reader(text)
     if reader.peek().lower() == "struct" and reader.peek(1) == "<":
         found = reader.kind("the schema")
@@ -76,14 +76,14 @@ class _Reader:
         self._take()
 
     def _skip(self, *words: str) -> bool:
-        """Whether these words, in any case, come next; they are passed over then."""
+        """Skip these words, in any case, if they come next. Returns whether they did."""
         if [self.peek(ahead).lower() for ahead in range(len(words))] != list(words):
             return False
         self._at += len(words)
         return True
 
     def fields(self, until: str) -> Any:
-        """Columns up to a closing sign, or to the end."""
+        """The columns up to a closing sign, or to the end."""
         from pyspark.sql.types import StructField, StructType
 
         found: list[StructField] = []

@@ -1,4 +1,4 @@
-"""Pipelines declared in a YAML file, run one after the other or, those that follow their topics, side by side.
+"""Pipelines declared in a YAML file. They run one after the other; those that follow their topics run in parallel.
 
 An entry has the options of its command under the same names, with `_` for `-`: `--to-topic` is `to_topic`, and
 `--window 5m` is `window: 5m`. Options that a command takes several times are mappings: `table: {o: orders.v1}`.
@@ -20,12 +20,13 @@ from ottla.durations import parse_duration, parse_time
 from ottla.spark.pipelines import FUNCTIONS
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import WRITERS, Options, Progress, TableOptions, spark_of
+from ottla.spark.pipelines.object_stores import check_location
 
 PIPELINES: Final = ("archive", "compact", "upkeep", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
-# What a command takes as text, and the argument of the function that it becomes. These names of the functions are
-# taken as well.
+# Options that a command takes as text, and the function arguments that they become. The argument names are accepted as
+# well.
 _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "window": ("window_ms", lambda value: _milliseconds(value)),
     "delay": ("delay_ms", lambda value: _milliseconds(value)),
@@ -39,11 +40,12 @@ _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "table": ("tables", dict),
     "writer_schema": ("writer_schemas", dict),
     "catalog_option": ("catalog_options", dict),
+    "registry_option": ("registry_options", dict),
     "data": ("source_options", lambda value: {"path": value}),
     "no_group": ("group", lambda value: None),
     "no_log": ("log", lambda value: not value),
 }
-# These come from whoever runs the file, not from the file.
+# Set by the user who runs the file, not by the file.
 _NOT_DECLARED: Final = {"spark", "stop", "on_progress", "on_warning"}
 
 
@@ -61,7 +63,7 @@ class Declared:
 
     @property
     def source(self) -> str | None:
-        """What reads for it: kafka, ottla (also where nothing reads a topic), or None for what can be had."""
+        """The source it reads from: kafka, ottla (even if it reads no topic), or None for any that is available."""
         if self.pipeline in ("compact", "upkeep", "replay"):
             return "ottla"
         chosen = self.arguments.get("source")
@@ -69,7 +71,7 @@ class Declared:
 
 
 def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
-    """The entries, and the options for Spark; a PipelineError names the place that is wrong."""
+    """The entries, and the options for Spark. PipelineError names the faulty place."""
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:
@@ -114,6 +116,8 @@ def _entry(path: str, number: int, entry: Any, shared: Mapping[str, Any]) -> Dec
             arguments[target] = value if convert is None else convert(value)
         except (ValueError, TypeError) as error:
             raise PipelineError(f"{where}: {key}: {error}") from None
+    for name in ("out", "checkpoint", "archive"):
+        check_location(arguments.get(name))
     missing = [name for name in _required(pipeline) if name not in arguments]
     if missing:
         raise PipelineError(f"{where}: {pipeline} needs '{missing[0]}'")
@@ -121,7 +125,7 @@ def _entry(path: str, number: int, entry: Any, shared: Mapping[str, Any]) -> Dec
 
 
 def _names(pipeline: str) -> dict[str, tuple[str, Callable[[Any], Any]]]:
-    """The options that are not called as the function's arguments are."""
+    """The options whose names differ from the function's arguments."""
     return {**_FROM_TEXT, "schema": ("schemas", dict)} if pipeline == "sql" else _FROM_TEXT
 
 
@@ -155,9 +159,9 @@ def _required(pipeline: str) -> list[str]:
 def run_declared(
     entries: list[Declared], *, on_done: Callable[[Declared, Any], None] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Run entries in order with one Spark; those with `follow` start together behind them and run until stopped.
+    """Run entries in order with one Spark. Those with `follow` then start together and run until stopped.
 
-    The results by name. The first failure ends all, and says which pipeline it was.
+    Returns the results by name. The first failure ends the run; the error names the pipeline.
     """
     stop: Event = options.setdefault("stop", Event())
     options["spark"] = spark_of(cast(Options, options))
@@ -171,7 +175,7 @@ def run_declared(
         if tell is not None and mine:
             mine["on_progress"] = lambda progress: tell(replace(progress, pipeline=entry.name))
         try:
-            known = _parameters(entry.pipeline)  # a cluster's address is for those that talk to one
+            known = _parameters(entry.pipeline)  # only some pipelines connect to a cluster
             given = {key: value for key, value in entry.arguments.items() if key in known}
             result = function_of(entry.pipeline)(**{**given, **mine})
         except PipelineError as error:

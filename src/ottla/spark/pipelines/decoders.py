@@ -1,13 +1,13 @@
 """Values as typed columns: JSON, Avro and Protobuf, each by a schema.
 
-JSON is parsed by Spark itself; Avro and Protobuf by their Python packages in the executors. A value that does not fit
-gives the reason in words.
+Spark itself parses JSON. The Python packages for Avro and Protobuf run in the executors. If a value does not fit the
+schema, the decoder gives the reason in words.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.registry import Registry, Schema, UnknownSchema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -33,17 +34,19 @@ class BadValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """A format with its schema; small enough to travel with every task."""
+    """A format with its schema, small enough to send with every task."""
 
     format: str
     schema: bytes
     message: str = ""
     framing: str = "plain"
     writers: tuple[tuple[int, bytes], ...] = ()
-    """Avro schemas by their id, for values that were written with another version of the schema than this one."""
+    """Avro schemas by id, for values that were written with another version of the schema."""
+    registry: Registry | None = None
+    """Resolves the schema id at the start of each value."""
 
     def spark_type(self) -> StructType:
-        """The columns, or a PipelineError that says what is wrong with the schema."""
+        """The columns. PipelineError says what is wrong with the schema."""
         try:
             return {"json": _json_type, "avro": _avro_type, "protobuf": _protobuf_type}[self.format](self)
         except PipelineError:
@@ -54,11 +57,13 @@ class Decoding:
             raise PipelineError(f"the {self.format} schema is not valid: {_first_line(error)}") from None
 
     def decoder(self) -> Decode:
-        """From bytes to what Spark takes; BadValue says what is wrong."""
+        """A function from bytes to Spark's values. It raises BadValue with the reason."""
         if self.format == "avro":
             return _avro_decoder(self)
         plain = {"json": _json_decoder, "protobuf": _protobuf_decoder}[self.format](self)
-        return plain if self.framing == "plain" else _unframed_protobuf(plain)
+        if self.framing == "plain":
+            return plain
+        return _unframed_protobuf(plain, self) if self.format == "protobuf" else lambda value: plain(_framed(value)[1])
 
 
 def load_decoding(
@@ -82,6 +87,15 @@ def load_decoding(
     made = Decoding(format, content, message, framing, _writers(writer_schemas or {}))
     made.spark_type()
     return made
+
+
+def load_registered(registry: Registry, subject: str, message: str = "") -> tuple[Decoding, Schema]:
+    """Decode with the newest schema of a subject. Each value is read with the schema that it was written with."""
+    found = registry.latest(subject)
+    name = message or (message_name(found.content, (0,)) if found.format == "protobuf" else "")
+    made = Decoding(found.format, found.content, name, "confluent", (), registry)
+    made.spark_type()
+    return made, found
 
 
 def _first_line(error: Exception) -> str:
@@ -112,7 +126,7 @@ def _writers(given: Mapping[Any, str]) -> tuple[tuple[int, bytes], ...]:
         content = _schema_bytes("avro", schema)
         try:
             fastavro.parse_schema(json.loads(content))
-        except Exception as error:  # the package raises whatever it stumbles over
+        except Exception as error:  # the package can raise any exception
             raise PipelineError(f"the avro schema {name} is not valid: {_first_line(error)}") from None
         found.append((int(name), content))
     return tuple(found)
@@ -145,23 +159,59 @@ def _compiled(path: Path) -> bytes:
 
 
 def _framed(value: bytes) -> tuple[int, bytes]:
-    """Confluent's framing: a zero byte, four bytes of schema id, and the rest."""
+    """Confluent's framing: a zero byte, a schema id of four bytes, and the rest."""
     if len(value) < 5 or value[0] != 0:
         raise BadValue("not in Confluent's framing: a zero byte and a schema id are to come first")
     return int.from_bytes(value[1:5], "big"), value[5:]
 
 
-def _unframed_protobuf(plain: Decode) -> Decode:
-    """Behind the frame come the indexes of the message."""
+def _unframed_protobuf(plain: Decode, decoding: Decoding) -> Decode:
+    """After the frame come the message's indexes within the schema that the value was written with."""
 
     def decode(value: bytes) -> Any:
-        rest = _framed(value)[1]
+        number, rest = _framed(value)
         count, at = _varint(rest, 0)
+        indexes = []
         for _ in range(count):
-            _, at = _varint(rest, at)
+            index, at = _varint(rest, at)
+            indexes.append(index)
+        if decoding.registry is not None:
+            written = _message_at(decoding.registry, number, tuple(indexes) or (0,))
+            if written != decoding.message:
+                raise BadValue(f"it is a {written}, and the table has {decoding.message}")
         return plain(rest[at:])
 
     return decode
+
+
+def _writer(registry: Registry, number: int, format: str) -> bytes:
+    """The schema with this id, from the registry."""
+    try:
+        found = registry.by_id(number)
+    except UnknownSchema:
+        raise BadValue(f"the schema with id {number} is not in the registry {registry.url}") from None
+    if found.format != format:
+        raise BadValue(f"the schema with id {number} is {found.format}, not {format}")
+    return found.content
+
+
+@lru_cache(maxsize=100)
+def _message_at(registry: Registry, number: int, indexes: tuple[int, ...]) -> str:
+    return message_name(_writer(registry, number, "protobuf"), indexes)
+
+
+def message_name(descriptors: bytes, indexes: Sequence[int]) -> str:
+    """The full name of a message, by its position in the last file of a set."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file[-1]
+    names, messages = [file.package] if file.package else [], file.message_type
+    for index in indexes:
+        if not 0 <= index < len(messages):
+            raise BadValue(f"the schema has no message {list(indexes)}")
+        names.append(messages[index].name)
+        messages = messages[index].nested_type
+    return ".".join(names)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -196,7 +246,7 @@ def _json_type(decoding: Decoding) -> StructType:
 
 
 def _from_json_schema(node: Mapping[str, Any], where: str) -> DataType:
-    """The part of JSON Schema that has columns to match."""
+    """The part of JSON Schema that maps to columns."""
     from pyspark.sql import types as T
 
     kinds = node.get("type")
@@ -220,7 +270,7 @@ def _from_json_schema(node: Mapping[str, Any], where: str) -> DataType:
 
 
 def _json_decoder(decoding: Decoding) -> Decode:
-    """Only explains: what Spark could not parse is looked at again for the reason."""
+    """Only explains: finds the reason why Spark could not parse a value."""
     schema = decoding.spark_type()
 
     def decode(value: bytes) -> Any:
@@ -281,7 +331,7 @@ def _avro_type(decoding: Decoding) -> StructType:
 
 
 _DEEPEST: Final = 20
-"""Deeper nesting than this is a schema that contains itself, which no column can."""
+"""Deeper nesting means a schema that contains itself, which columns cannot express."""
 
 
 def _from_avro(node: Any, where: str, depth: int) -> tuple[DataType, bool]:
@@ -341,6 +391,8 @@ def _avro_decoder(decoding: Decoding) -> Decode:
         writer, reader = schema, None
         if decoding.framing != "plain":
             number, value = _framed(value)
+            if decoding.registry is not None and number not in writers:
+                writers[number] = fastavro.parse_schema(json.loads(_writer(decoding.registry, number, "avro")))
             if writers:
                 if number not in writers:
                     raise BadValue(f"the schema with id {number} is not known; name it with --writer-schema")
@@ -348,7 +400,7 @@ def _avro_decoder(decoding: Decoding) -> Decode:
         stream = BytesIO(value)
         try:
             found = fastavro.schemaless_reader(stream, writer, reader)
-        except Exception as error:  # the package raises whatever it stumbles over
+        except Exception as error:  # the package can raise any exception
             raise BadValue(f"not Avro of this schema: {type(error).__name__} {error}") from None
         if stream.tell() != len(value):
             raise BadValue(f"not Avro of this schema: {len(value) - stream.tell()} bytes are left over")
@@ -358,7 +410,7 @@ def _avro_decoder(decoding: Decoding) -> Decode:
 
 
 def _converter(kind: Any) -> Callable[[Any], Any]:
-    """Python's values as Spark takes them: UUIDs as text."""
+    """Convert Python's values to Spark's: UUIDs to text."""
     name = kind.typeName()
     if name == "struct":
         fields = [(field.name, _converter(field.dataType)) for field in kind.fields]
@@ -377,24 +429,25 @@ def _converter(kind: Any) -> Callable[[Any], Any]:
 # --- Protobuf --------------------------------------------------------------------------------------------------------
 
 
-def _protobuf_message(decoding: Decoding) -> Any:
+def message_class(descriptors: bytes, name: str) -> Any:
+    """The Python class of a message in a set of descriptors."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     files = descriptor_pb2.FileDescriptorSet()
-    files.ParseFromString(decoding.schema)
+    files.ParseFromString(descriptors)
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
     try:
-        found = pool.FindMessageTypeByName(decoding.message)
+        found = pool.FindMessageTypeByName(name)
     except KeyError:
-        names = [f"{file.package}.{m.name}".lstrip(".") for file in files.file for m in file.message_type]
-        raise PipelineError(f"the schema has no message '{decoding.message}'; it has {', '.join(names[:10])}") from None
+        there = [f"{file.package}.{m.name}".lstrip(".") for file in files.file for m in file.message_type]
+        raise PipelineError(f"the schema has no message '{name}'; it has {', '.join(there[:10])}") from None
     return message_factory.GetMessageClass(found)
 
 
 def _protobuf_type(decoding: Decoding) -> StructType:
-    return _from_message(_protobuf_message(decoding).DESCRIPTOR, 0)
+    return _from_message(message_class(decoding.schema, decoding.message).DESCRIPTOR, 0)
 
 
 def _from_message(descriptor: Any, depth: int) -> StructType:
@@ -442,10 +495,10 @@ def _one(field: Any, depth: int) -> DataType:
 def _protobuf_decoder(decoding: Decoding) -> Decode:
     from google.protobuf.message import DecodeError
 
-    message_class = _protobuf_message(decoding)
+    made = message_class(decoding.schema, decoding.message)
 
     def decode(value: bytes) -> Any:
-        message = message_class()
+        message = made()
         try:
             message.ParseFromString(value)
         except DecodeError as error:
@@ -495,12 +548,12 @@ def _value(field: Any, value: Any) -> Any:
 
 @lru_cache(maxsize=8)
 def decoder_of(decoding: Decoding) -> Decode:
-    """Made once in a worker, not for each record."""
+    """Create the decoder once per worker, not for each record."""
     return decoding.decoder()
 
 
 def explained(decoding: Decoding, value: bytes | bytearray | None) -> tuple[Any, str | None]:
-    """What a value holds, or why that cannot be told."""
+    """The decoded value, or why it cannot be decoded."""
     if value is None:
         return None, None
     try:

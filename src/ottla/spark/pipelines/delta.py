@@ -1,11 +1,11 @@
-"""Delta Lake tables, committed through delta-rs: no jars, and no tie to a version of Spark.
+"""Delta Lake tables, committed through delta-rs: no jars, and no dependency on a version of Spark.
 
     OUT/_delta_log/00000000000000000007.json     commit 7, of ours or of any other engine
     OUT/topic=orders/date=2026-01-31/…           files, named by partition and offsets
 
-A commit of ours carries the marks in its commitInfo, and a transaction number (`txn`) that grows by one. The newest
-commit that has marks says how far the table is; commits of other engines (OPTIMIZE, say) have none. delta-rs would
-repeat a commit that met another by itself: that is turned off, and the marks are compared before it is tried again.
+Our commits carry the marks in their commitInfo, and a transaction number (`txn`) that grows by one. The newest commit
+with marks holds the table's progress; commits of other engines (OPTIMIZE, for example) have none. By default delta-rs
+retries a commit that conflicts with another. This is turned off: the marks are compared before the next attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ottla.spark.pipelines.commits import (
 )
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.parquet import delta_stats
-from ottla.spark.pipelines.stores import LocalStore, read_json
+from ottla.spark.pipelines.stores import ArrowStore, read_json
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 APP: Final = "ottla"
 _COPY: Final = f"{FOLDER}/delta-state.json"
 _TRIES: Final = 20
-"""Of a commit that meets commits of other engines, which change no marks."""
+"""How often to try a commit that conflicts with other engines' commits, which change no marks."""
 _RETENTION: Final = {"delta.logRetentionDuration": "interval 365 days"}
 
 
@@ -49,7 +49,7 @@ class DeltaLog(CommitLog):
 
     format = "delta"
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: ArrowStore) -> None:
         self.store = store
         self._serial = -1
 
@@ -58,14 +58,14 @@ class DeltaLog(CommitLog):
         from deltalake.exceptions import DeltaError
 
         try:
-            return DeltaTable(self.store.root)
+            return DeltaTable(self.store.root, storage_options=self.store.delta_options())
         except DeltaError as error:
             raise PipelineError(f"{self.store.root} cannot be read as a Delta table: {_line(error)}") from None
 
     def describe(self) -> dict[str, Any] | None:
         from deltalake import DeltaTable
 
-        if not DeltaTable.is_deltatable(self.store.root):
+        if not DeltaTable.is_deltatable(self.store.root, self.store.delta_options()):
             return None
         text = self._table().metadata().configuration.get(DESCRIPTION)
         return check_ours(text, "a Delta table", self.store.root)
@@ -81,6 +81,7 @@ class DeltaLog(CommitLog):
                 partition_by=list(partition_by),
                 configuration={DESCRIPTION: json.dumps(description), **_RETENTION},
                 raise_if_key_not_exists=False,
+                storage_options=self.store.delta_options(),
             )
         except (DeltaError, ValueError, TypeError) as error:
             raise PipelineError(f"{self.store.root} cannot become a Delta table: {_line(error)}") from None
@@ -106,7 +107,7 @@ class DeltaLog(CommitLog):
         table = self._table()
         state = State(table.version())
         self._serial = self._newest(table, state)
-        # delta-rs does not say which files have deletion vectors, and reads no table that may have some.
+        # delta-rs does not report which files have deletion vectors, and refuses tables that may have some.
         state.rows_deleted = "deletionVectors" in (table.protocol().reader_features or ())
         for row in _rows(table):
             file = _file(row)
@@ -114,13 +115,13 @@ class DeltaLog(CommitLog):
         return state
 
     def _newest(self, table: DeltaTable, state: State) -> int:
-        """Take over what the newest commit of ours carried; its transaction number, -1 if there is none."""
+        """Load what our newest commit carried. Return its transaction number, or -1 if there is none."""
         if (number := table.transaction_version(APP)) is None:
             return -1
         text = _carried(table)
         if text is not None:
             return state.take(text)
-        # Commits of other engines have pushed ours out of the log, whose old part was cleaned up.
+        # Our commits are no longer in the log: after many commits of other engines its old part was cleaned up.
         if self.store.exists(_COPY) and state.take(json.dumps(read_json(self.store, _COPY))) == number:
             return int(number)
         raise PipelineError(
@@ -131,7 +132,7 @@ class DeltaLog(CommitLog):
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def recover(self, state: State) -> None:
-        """A copy of the marks, for the day when the log was cleaned up behind many commits of other engines."""
+        """Keep a copy of the marks, in case the log is cleaned up after many commits of other engines."""
         if self._serial >= 0:
             self._copy(state.carried(Change(0, 0, {}, [], {}, [], {}), self._serial))
 
@@ -175,7 +176,7 @@ class DeltaLog(CommitLog):
 
         hours = max(0, (time.time_ns() // 1_000_000 - before_ms) // 3_600_000)
         try:
-            # delta-rs deletes by itself, and writes down that it did.
+            # delta-rs deletes the files itself, and records that it did.
             table = self._table()
             named = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
             found = {path: self.store.size(path) for path in named if self.store.exists(path)}
@@ -187,7 +188,7 @@ class DeltaLog(CommitLog):
         return (sum(entry["timestamp"] < before_ms for entry in old) if found else 0), found
 
     def _check_same(self, table: DeltaTable, change: Change) -> None:
-        """Others have committed: that is fine as long as they brought the table no further and left our files."""
+        """Other writers have committed. That is fine if they did not advance the table and kept our files."""
         number = table.transaction_version(APP)
         if (-1 if number is None else number) != self._serial:
             raise Conflict(self.store.root)
@@ -202,11 +203,11 @@ class DeltaLog(CommitLog):
 
         keys = table.metadata().partition_columns
         offsets = json.dumps(json.loads(text)["marks"])
-        # Files that only trade places with others are no news to readers of changes.
+        # Files that only replace others are not news to readers of the change feed.
         is_new = bool(change.marks) or not change.remove
         actions: list[Any] = []
         for file in placed.values():
-            stats = json.dumps(delta_stats(self.store.root, file.path))
+            stats = json.dumps(delta_stats(self.store, file.path))
             values = _values(file.path, keys)
             actions.append(AddAction(file.path, file.bytes, values, change.at_ms, is_new, stats))
         for path in change.remove:
@@ -235,7 +236,7 @@ def _values(path: str, keys: list[str]) -> dict[str, str | None]:
 
 
 def _carried(table: DeltaTable) -> str | None:
-    """What the newest commit of ours carried. A table that was restored is as far as it was then."""
+    """What our newest commit carried. A restored table has the progress of the restored version."""
     newest = table.version()
     for entry in table.history():
         if entry["version"] > newest:

@@ -1,12 +1,12 @@
-"""Change events as a changelog: what a record does to the row of its key.
+"""Change events as a changelog: the effect of a record on the row of its key.
 
-A plain changelog is one already: a value is the new row, and no value takes the row away. Debezium wraps both into an
-envelope of JSON, with or without its schema beside it:
+A plain changelog needs no conversion: a value is the new row, and a record without a value deletes the row. Debezium
+wraps both in a JSON envelope, with or without a schema:
 
     {"op": "u", "before": {…}, "after": {…}, "source": {…}, "ts_ms": 1790000000000}
 
-`after` of a create, an update or a snapshot read is the new row; a delete takes the row away, and so does the tombstone
-behind it. The order is that of the offsets, which Debezium keeps for each key.
+For a create, an update or a snapshot read, `after` is the new row. A delete removes the row, and so does the tombstone
+after it. The order is that of the offsets, which Debezium keeps for each key.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ENVELOPES: Final = ("plain", "debezium")
 _SETS: Final = ("c", "u", "r")
 _DELETE: Final = "d"
 _MESSAGE: Final = "m"
-"""Not about any row."""
+"""An event that is not about a row."""
 
 
 def check_envelope(envelope: str) -> None:
@@ -31,7 +31,7 @@ def check_envelope(envelope: str) -> None:
 
 
 def unwrapped(rows: DataFrame, envelope: str) -> DataFrame:
-    """The same rows as a plain changelog; PipelineError at a record that is no such envelope."""
+    """The same rows as a plain changelog. PipelineError if a record is not such an envelope."""
     if envelope == "plain":
         return rows
     from pyspark.sql import functions as F

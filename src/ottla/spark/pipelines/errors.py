@@ -1,4 +1,4 @@
-"""What goes wrong in a pipeline, in one line that says what to do."""
+"""Errors of a pipeline, each in one line that says what to do."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class PipelineError(Exception):
 
 
 class Starved(PipelineError):
-    """Spark gives a Python process ten seconds to start, which a machine that is too busy does not keep."""
+    """Spark gives a Python process ten seconds to start, which is not enough on a machine that is too busy."""
 
 
 STARTS: Final = 12
-"""Times that something is begun which did not start for want of CPU."""
+"""How often to start something that fails to start for lack of CPU."""
 _STARVED: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET")
 _AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
 _KNOWN: Final = (
@@ -30,7 +30,7 @@ _KNOWN: Final = (
     (
         r"offset was changed from \d+ to \d+|KAFKA_DATA_LOSS|OffsetOutOfRangeException|Cannot fetch (record|offset)",
         "records of the topic are gone: retention removed them before they were read, or the topic was deleted and "
-        "created again. Begin anew with another --checkpoint, or read on behind the gap with --on-data-loss warn",
+        "created again. Start again with another --checkpoint, or read on behind the gap with --on-data-loss warn",
     ),
     (
         r"TopicAuthorizationException|GroupAuthorizationException",
@@ -49,13 +49,13 @@ _KNOWN: Final = (
 )
 _CAUSE: Final = re.compile(r"Caused by: (?:[\w$.]+\.)?([\w$]+(?:Exception|Error)[^:\n]*: ?[^\n]+)")
 
-# What a task or a callback of ours raised comes back as text, inside whatever Spark wrapped around it.
+# Exceptions of our tasks and callbacks come back as text, inside Spark's own exceptions.
 _OURS: Final = re.compile(r"\bPipelineError: ([^\n]+)")
 _PYTHON: Final = re.compile(r"^((?:[\w.]+\.)?\w+(?:Error|Exception): [^\n]+)", re.MULTILINE)
 
 
 def explain(error: BaseException) -> PipelineError:
-    """Any failure of Spark, of the disk or of a broker, as one line."""
+    """Any failure of Spark, the disk or a broker, as one line."""
     if isinstance(error, PipelineError):
         return error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -82,7 +82,7 @@ def explain(error: BaseException) -> PipelineError:
 
 
 def patient(work: Callable[P, T]) -> Callable[P, T]:
-    """Does something that changes nothing again, if it could not start for want of CPU."""
+    """Retry read-only work that could not start for lack of CPU."""
 
     @wraps(work)
     def call(*args: P.args, **options: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Which format a table has, or is to have."""
+"""The format of an existing or a new table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 from ottla.spark.pipelines.commits import CommitLog
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.manifests import TABLE, ManifestLog
-from ottla.spark.pipelines.stores import LocalStore, Store
+from ottla.spark.pipelines.object_stores import ObjectStore
+from ottla.spark.pipelines.stores import ArrowStore, Store
 
 FORMATS: Final = ("parquet", "delta", "iceberg")
 DEFAULT_FORMAT: Final = "parquet"
@@ -18,7 +19,7 @@ _PACKAGES: Final = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchem
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What to make: a format and, for Iceberg, the catalog, its options, and the name of the table in it."""
+    """What to create: a format and, for Iceberg, the catalog, its options, and the name of the table in it."""
 
     format: str
     catalog: str | None = None
@@ -32,7 +33,7 @@ def check_format(
     catalog_options: Mapping[str, str] | None = None,
     table_name: str | None = None,
 ) -> Kind | None:
-    """What was asked for; None if nothing was. PipelineError before Spark starts, if it cannot be made."""
+    """What was requested, or None. Raises PipelineError before Spark starts if it cannot be created."""
     asked = catalog is not None or bool(catalog_options) or table_name is not None
     if format is None and not asked:
         return None
@@ -63,11 +64,17 @@ def _check_packages(format: str) -> None:
 
 
 def log_for(store: Store, kind: Kind) -> CommitLog:
-    """The log of a table that is to be made."""
+    """The log of a table that is about to be created."""
     if kind.format == "parquet":
+        if isinstance(store, ObjectStore):
+            raise PipelineError(
+                f"plain Parquet is committed by renames, and {store.root} has none; add --format delta or iceberg"
+            )
         return ManifestLog(store)
-    if not isinstance(store, LocalStore):
-        raise PipelineError(f"--format {kind.format} takes a local folder, and {store.root} is none")
+    if not isinstance(store, ArrowStore):
+        raise PipelineError(
+            f"--format {kind.format} takes a local folder or s3://BUCKET/PATH, and {store.root} is neither"
+        )
     _check_packages(kind.format)
     if kind.format == "delta":
         from ottla.spark.pipelines.delta import DeltaLog
@@ -79,10 +86,10 @@ def log_for(store: Store, kind: Kind) -> CommitLog:
 
 
 def find_log(store: Store) -> CommitLog | None:
-    """The log of the table that is there; None if there is none."""
+    """The log of the existing table, or None if there is none."""
     if store.exists(TABLE):
         return ManifestLog(store)
-    if not isinstance(store, LocalStore):
+    if not isinstance(store, ArrowStore):
         return None
     if store.exists("_delta_log"):
         _check_packages("delta")

@@ -3,7 +3,7 @@
     OUT/metadata/v7.metadata.json        version 7 of the table
     OUT/metadata/version-hint.text       7
 
-The next number is taken by the writer that creates the file first, which a local disk decides.
+The writer that creates the next file first gets its number. A local disk decides this atomically.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HadoopTables(NoopCatalog):
         self._store = store
 
     def _newest(self) -> int:
-        """The hint may be one behind, after a crash."""
+        """The newest version. After a crash the hint may be one behind."""
         text = self._store.read(_HINT).decode().strip() if self._store.exists(_HINT) else "0"
         number = int(text) if text.isdigit() else 0
         while self._store.exists(_metadata(number + 1)):
@@ -51,7 +51,7 @@ class HadoopTables(NoopCatalog):
         return self._load(identifier, number)
 
     def create_namespace_if_not_exists(self, namespace: Any, properties: Mapping[str, str] | None = None) -> None:
-        """Folders are the only namespaces."""
+        """Do nothing: folders are the only namespaces."""
 
     def create_table(
         self,

@@ -1,18 +1,21 @@
-"""Apache Iceberg tables, committed through pyiceberg: no jars, and no tie to a version of Spark.
+"""Apache Iceberg tables, committed through pyiceberg: no jars, and no dependency on a version of Spark.
 
     OUT/data/topic=orders/date=2026-01-31/…      files, named by partition and offsets
     OUT/metadata/                                Iceberg's own
     OUT/_ottla/iceberg.json                      the catalog and the name of the table; see `catalogs`
 
-A commit of ours carries the marks in the summary of its snapshot, and in a property of the table, which stays when
-snapshots are expired. pyiceberg would repeat a commit that met another by itself, so that two writers both got in:
-that is turned off, and the marks are compared before it is tried again.
+Our commits carry the marks in the summary of the snapshot and in a table property, which remains when snapshots expire.
+By default pyiceberg retries a commit that conflicts with another, so two writers could both succeed. This is turned
+off: the marks are compared before the next attempt.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ottla.spark.pipelines import catalogs
@@ -30,11 +33,11 @@ from ottla.spark.pipelines.commits import (
     put_in_place,
 )
 from ottla.spark.pipelines.errors import PipelineError, explain
-from ottla.spark.pipelines.stores import LocalStore
+from ottla.spark.pipelines.stores import ArrowStore
 
 DATA: Final = "data/"
 _TRIES: Final = 20
-"""Of a commit that meets commits of other engines, which change no marks."""
+"""How often to try a commit that conflicts with other engines' commits, which change no marks."""
 _NO_RETRIES: Final = "commit.retry.num-retries"
 
 
@@ -43,7 +46,7 @@ class IcebergLog(CommitLog):
 
     format = "iceberg"
 
-    def __init__(self, store: LocalStore, pointer: Mapping[str, Any]) -> None:
+    def __init__(self, store: ArrowStore, pointer: Mapping[str, Any]) -> None:
         self.store = store
         self._pointer = pointer
         self._opened: Any = None
@@ -51,12 +54,12 @@ class IcebergLog(CommitLog):
 
     @classmethod
     def declare(
-        cls, store: LocalStore, catalog: str | None, options: Mapping[str, str], table_name: str | None
+        cls, store: ArrowStore, catalog: str | None, options: Mapping[str, str], table_name: str | None
     ) -> IcebergLog:
         return cls(store, catalogs.declare(store, catalog, options, table_name))
 
     @classmethod
-    def find(cls, store: LocalStore) -> IcebergLog:
+    def find(cls, store: ArrowStore) -> IcebergLog:
         return cls(store, catalogs.find(store))
 
     @property
@@ -70,7 +73,7 @@ class IcebergLog(CommitLog):
         return str(self._pointer["table"])
 
     def table(self) -> Any:
-        """The table as it is now; None if the catalog has none of this name."""
+        """The current table, or None if the catalog has no table of this name."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
         try:
@@ -79,7 +82,7 @@ class IcebergLog(CommitLog):
             return None
         except PipelineError:
             raise
-        except Exception as error:  # of the database, of HTTP, of the file system
+        except Exception as error:  # from the database, HTTP or the file system
             raise catalogs.unreachable(self._pointer["catalog"], error) from None
 
     def _present(self) -> Any:
@@ -106,7 +109,7 @@ class IcebergLog(CommitLog):
                 partition_spec=_spec(columns, partition_by),
                 properties={DESCRIPTION: json.dumps(description), "format-version": "2"},
             )
-        except PipelineError:
+        except (PipelineError, OSError):
             raise
         except Exception as error:  # types that Iceberg has no match for, or the catalog
             raise PipelineError(f"{self.store.root} cannot become an Iceberg table: {_line(error)}") from None
@@ -117,7 +120,7 @@ class IcebergLog(CommitLog):
         try:
             with table.update_schema() as update:
                 update.union_by_name(_with_ids(schema))
-        except Exception as error:  # pyiceberg has no class of its own for it
+        except Exception as error:  # pyiceberg has no specific class for this
             raise PipelineError(f"{self.store.root} cannot take the new schema: {_line(error)}") from None
         return [f"column {field.name} ({field.type}) was added" for field in schema if field.name not in known]
 
@@ -134,8 +137,20 @@ class IcebergLog(CommitLog):
             state.files[file.path] = file
         return state
 
+    def deleted_rows(self) -> dict[str, Any]:
+        from ottla.spark.pipelines.iceberg_deletes import read_deletes
+
+        try:
+            found = read_deletes(self._present())
+        except ValueError:
+            raise PipelineError(
+                f"{self.store.root}: another engine has deleted rows by their values, which is not read here; have it "
+                "rewrite the files first (rewrite_data_files)"
+            ) from None
+        return {self._relative(path): rows for path, rows in found.items()}
+
     def recover(self, state: State) -> None:
-        """Nothing: a commit is whole when it is there."""
+        """Do nothing: an existing commit is complete."""
 
     def _relative(self, path: str) -> str:
         plain = path.removeprefix("file://")
@@ -175,7 +190,7 @@ class IcebergLog(CommitLog):
                 if not left:
                     raise Conflict(self.store.root) from None
             except Exception as error:
-                # The answer of a catalog may be lost though the commit is there.
+                # The response of a catalog can be lost although the commit succeeded.
                 if _carried(self._present()) == text:
                     break
                 raise explain(error) from None
@@ -185,6 +200,7 @@ class IcebergLog(CommitLog):
         if fresh.metadata.last_sequence_number == base + 1:
             files = Change(base + 1, change.at_ms, placed, change.remove, change.marks, change.lost, change.extra)
             state.apply(files)
+            state.rows_deleted |= bool(change.delete_rows)
         else:
             again = self.load()
             state.number, state.files = again.number, again.files
@@ -192,7 +208,7 @@ class IcebergLog(CommitLog):
             state.rows_deleted = again.rows_deleted
 
     def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
-        """Snapshots that are too old, unless a branch or a tag needs them; then files that no other names."""
+        """Expire old snapshots that no branch or tag needs. Then find the files that no other snapshot names."""
         table = self._present()
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
         old = [
@@ -216,19 +232,41 @@ class IcebergLog(CommitLog):
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
         from pyiceberg.table import TableProperties
 
-        # Of this copy of the metadata only: what another writer did has to be looked at before it is tried again.
+        # Changes only this copy of the metadata: another writer's commit must be checked before the next attempt.
         table.metadata.properties[_NO_RETRIES] = "0"
         carried = {STATE: text, OFFSETS: json.dumps(json.loads(text)["marks"])}
         with table.transaction() as transaction:
             names = {TableProperties.DEFAULT_NAME_MAPPING: table.metadata.schema().name_mapping.model_dump_json()}
             transaction.set_properties({STATE: text, **names})
-            update = transaction.update_snapshot(snapshot_properties=carried)
-            with update.overwrite() if change.remove else update.fast_append() as snapshot:
+            with self._update(table, transaction, change, carried) as snapshot:
                 for file in self._files_of(table, change.remove):
                     snapshot.delete_data_file(file)
                 for one in placed.values():
                     path = f"{self.store.root}/{one.path}"
-                    snapshot.append_data_file(parquet_file_to_data_file(table.io, transaction.table_metadata, path))
+                    with _without_remarks():
+                        made = parquet_file_to_data_file(table.io, transaction.table_metadata, path)
+                    snapshot.append_data_file(made)
+
+    def _update(self, table: Any, transaction: Any, change: Change, carried: dict[str, str]) -> Any:
+        """The kind of commit that a change needs."""
+        deleted = self.deleted_rows() if change.remove else {}
+        if not change.delete_rows and not deleted:
+            update = transaction.update_snapshot(snapshot_properties=carried)
+            return update.overwrite() if change.remove else update.fast_append()
+        from ottla.spark.pipelines.iceberg_deletes import MergeFiles, write_deletes
+
+        file = None
+        if change.delete_rows:
+            paths = {self._relative(one.file.file_path): one.file.file_path for one in table.scan().plan_files()}
+            if not set(change.delete_rows) <= set(paths):
+                raise PipelineError(f"{self.store.root} was changed by another engine meanwhile; run it again")
+            path = f"{DATA}deletes-{uuid.uuid4().hex}.parquet"
+            rows = {paths[name]: some for name, some in change.delete_rows.items()}
+            file = write_deletes(self.store, path, rows, table.metadata.default_spec_id)
+            self.store.sync(path)
+        # If a commit removes all data files that have delete files, the delete files are no longer needed.
+        drop = bool(deleted) and set(deleted) <= set(change.remove)
+        return MergeFiles(transaction, table.io, carried, file, drop)
 
     def _files_of(self, table: Any, paths: Iterable[str]) -> list[Any]:
         wanted = set(paths)
@@ -240,7 +278,7 @@ class IcebergLog(CommitLog):
         return found
 
     def _sync(self, table: Any) -> None:
-        """The catalog is safely on disk before what it names; a moment later all of it is."""
+        """The catalog is already on disk. Sync the files that it names."""
         snapshot = table.current_snapshot()
         names = [table.metadata_location, snapshot.manifest_list]
         names += [
@@ -250,6 +288,18 @@ class IcebergLog(CommitLog):
             path = self._relative(name)
             if "://" not in path and self.store.exists(path):  # a server may keep them elsewhere
                 self.store.sync(path)
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """pyiceberg logs every column without a minimum and maximum, which is normal for keys and values."""
+    logger = logging.getLogger("pyiceberg.io.pyarrow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _with_ids(schema: Any) -> Any:
@@ -272,9 +322,9 @@ def _spec(columns: Any, partition_by: tuple[str, ...]) -> Any:
 
 
 def _carried(table: Any) -> str | None:
-    """What the newest commit of ours carried: of the snapshots, as the table may have been rolled back to one of them.
+    """What our newest commit carried. Snapshots come first, because the table may have been rolled back to one of them.
 
-    The property is asked where the snapshots that carried it are expired.
+    The property is used if the snapshots that carried it have expired.
     """
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -287,7 +337,7 @@ def _carried(table: Any) -> str | None:
 
 
 def _named(table: Any, expired: set[int]) -> Iterator[str]:
-    """Every file that the table needs for the snapshots it keeps."""
+    """Every file that the table needs for its remaining snapshots."""
     yield table.metadata_location
     for entry in table.metadata.metadata_log:
         yield entry.metadata_file
@@ -313,7 +363,7 @@ def _serial_of(table: Any) -> int:
 
 
 def _bounds(schema: Any, file: Any, name: str) -> tuple[Any, Any] | None:
-    """The least and greatest value of a column in a file; None if that is not known."""
+    """The least and greatest value of a column in a file, or None if unknown."""
     from pyiceberg.conversions import from_bytes
 
     try:

@@ -1,4 +1,4 @@
-"""What all pipelines share: their options, the topics they read, and the one place where a source is chosen."""
+"""The shared parts of all pipelines: their options, the topics they read, and the choice of a source."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.formats import Kind, check_format
 from ottla.spark.pipelines.login import REDACTED, client_properties, java_properties
-from ottla.spark.pipelines.topics import Cluster, Offsets, TopicInfo, nested, partitions_of
+from ottla.spark.pipelines.topics import BlockingClient, Offsets, TopicInfo, nested, partitions_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 BATCH_RECORDS: Final = 2_000_000
-"""Records of a micro-batch: few enough that a crash repeats minutes, not hours; many enough that commits are cheap."""
+"""Records of a micro-batch: few enough that a crash repeats minutes, not hours, and enough to keep commits cheap."""
 SOURCES: Final = ("kafka", "ottla")
 WRITERS: Final = ("archive", "stats", "parse", "snapshot", "sql")
 """The pipelines that write tables."""
@@ -31,7 +31,7 @@ _LARGEST_REQUEST: Final = 32 << 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a pipeline is. `lag` counts offsets from its position to the ends of the topics."""
+    """The progress of a pipeline. `lag` counts offsets from its position to the ends of the topics."""
 
     pipeline: str
     records: int
@@ -45,19 +45,19 @@ class Options(TypedDict, total=False):
     """Keyword arguments that every pipeline takes."""
 
     bootstrap: str
-    """Brokers to ask first."""
+    """The brokers to contact first."""
     client_config: Mapping[str, str] | str
-    """Properties of a Kafka client (security.protocol, sasl.*, ssl.*), or a file of them; `${env:NAME}` is replaced."""
+    """Properties of a Kafka client (security.protocol, sasl.*, ssl.*), or a file of them. `${env:NAME}` is replaced."""
     spark: Any
-    """A session to use; one is made with `ottla.spark.session` otherwise."""
+    """The session to use. Without one, `ottla.spark.session` creates it."""
     master: str
-    """Where a session that is made runs: local[*], spark://…, yarn, k8s://…."""
+    """Where a new session runs: local[*], spark://…, yarn, k8s://…."""
     conf: Mapping[str, str]
-    """Settings for a session that is made."""
+    """Settings for a new session."""
     source: str
-    """`kafka` (the official connector) or `ottla`; without a choice the connector, where it can be had."""
+    """`kafka` (the official connector) or `ottla`. The default is the connector, if it is available."""
     source_options: Mapping[str, str]
-    """Further options for the source, as Spark's `.option(…)` takes them."""
+    """More options for the source, as for Spark's `.option(…)`."""
     start: str | int
     """Where a first run begins: `earliest`, `latest`, or a time in epoch milliseconds."""
     isolation: str
@@ -65,17 +65,17 @@ class Options(TypedDict, total=False):
     max_records: int
     """The largest micro-batch."""
     checkpoint: str
-    """The folder from which a later run goes on."""
+    """The folder with the position from which a later run continues."""
     group: str | None
-    """The consumer group that shows the progress; one named after the pipeline unless given, None for none."""
+    """The consumer group that shows the progress. The default is named after the pipeline; None means no group."""
     follow: bool
-    """Go on with new records until stopped; otherwise end when all that was there at the start is done."""
+    """Keep processing new records until stopped. Otherwise end when everything that existed at the start is done."""
     interval_s: float
     """Seconds between micro-batches when following."""
     on_data_loss: str
     """`warn` or `fail` when retention removed records before they were read."""
     stop: Event
-    """Ends the pipeline after it was set."""
+    """Ends the pipeline once it is set."""
     on_progress: Callable[[Progress], None]
     on_warning: Callable[[str], None]
 
@@ -84,13 +84,13 @@ class TableOptions(Options, total=False):
     """Keyword arguments of the pipelines that write tables."""
 
     format: str | None
-    """`parquet`, `delta` or `iceberg`; without it, that of the table that is there, or `parquet`."""
+    """`parquet`, `delta` or `iceberg`. The default is the format of the existing table, or `parquet`."""
     catalog: str | None
-    """Of Iceberg: `sql` (SQLite in the table's folder), `hadoop`, a database's URL, or that of a REST catalog."""
+    """For Iceberg: `sql` (SQLite in the table's folder), `hadoop`, the URL of a database, or that of a REST catalog."""
     catalog_options: Mapping[str, str]
-    """Further properties of the catalog; `${env:NAME}` is replaced when it is used."""
+    """More properties of the catalog. `${env:NAME}` is replaced when the catalog is used."""
     table_name: str | None
-    """Of Iceberg: the name in the catalog, `default.FOLDER` if none is given."""
+    """For Iceberg: the name in the catalog. The default is `default.FOLDER`."""
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class Job:
 
     pipeline: str
     spark: SparkSession
-    cluster: Cluster
+    cluster: BlockingClient
     topics: dict[str, TopicInfo]
     options: Options
     checkpoint: str | None
@@ -129,7 +129,7 @@ class Job:
     # --- the seam between pipelines and sources ----------------------------------------------------------------------
 
     def first_offsets(self) -> Offsets:
-        """Where a first run begins; `_EARLIEST` and `_LATEST` stand for what they are when Spark asks."""
+        """Where a first run begins. Spark resolves `_EARLIEST` and `_LATEST` when it asks for the offsets."""
         start = self.options.get("start", "earliest")
         if start == "earliest":
             return dict.fromkeys(self.partitions, _EARLIEST)
@@ -141,7 +141,7 @@ class Job:
         return self.cluster.bounds(self.partitions, self.committed_only)
 
     def range(self) -> tuple[Offsets, Offsets]:
-        """What a batch job reads: from where it is to begin up to what is there now."""
+        """What a batch job reads: from its first offsets up to the current ends."""
         bounds = self.bounds()
         firsts = self.first_offsets()
         named = {_EARLIEST: 0, _LATEST: 1}
@@ -150,22 +150,31 @@ class Job:
         return starts, ends
 
     def read_batch(self, starts: Offsets, ends: Offsets) -> DataFrame:
-        """The records from `starts` up to before `ends`, with headers."""
-        reader = self.spark.read.format(self.format()).options(**self._options())
-        return (
-            reader.option("startingOffsets", json.dumps(nested(starts)))
-            .option("endingOffsets", json.dumps(nested(ends)))
-            .load()
-        )
+        """The records from `starts` up to, but not including, `ends`, with headers."""
+        return self.spark.read.format(self.format()).options(**self.source_range(starts, ends)).load()
+
+    def source_range(self, starts: Offsets, ends: Offsets) -> dict[str, str]:
+        """The options of a source that reads from `starts` up to, but not including, `ends`."""
+        more = sorted(tp for tp, end in ends.items() if end > starts[tp]) or sorted(ends)
+        assigned: dict[str, list[int]] = {}
+        for topic, partition in more:
+            assigned.setdefault(topic, []).append(partition)
+        options = {key: value for key, value in self._options().items() if key != "subscribe"}
+        return {
+            **options,
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(nested({tp: starts[tp] for tp in more})),
+            "endingOffsets": json.dumps(nested({tp: ends[tp] for tp in more})),
+        }
 
     def read_stream(self, starts: Offsets) -> DataFrame:
-        """All records from `starts` on; a checkpoint wins over them."""
+        """All records from `starts` on. A checkpoint takes precedence."""
         limit = str(self.options.get("max_records") or BATCH_RECORDS)
         reader = self.spark.readStream.format(self.format()).options(**self._options())
         return reader.option("startingOffsets", json.dumps(nested(starts))).option("maxOffsetsPerTrigger", limit).load()
 
     def format(self) -> str:
-        """Of the source and of sinks: the official connector where the session has it, unless one is chosen."""
+        """The format of source and sinks: the official connector if the session has it, unless one is chosen."""
         chosen = self.options.get("source")
         if chosen is None:
             from ottla.spark.sessions import has_connector
@@ -181,17 +190,17 @@ class Job:
             "subscribe": ",".join(self.topics),
             "includeHeaders": "true",
             "kafka.isolation.level": self.options.get("isolation") or ISOLATIONS[0],
-            # Losses are found, told and written down by `streams`, for every source alike.
+            # `streams` finds, reports and records losses, in the same way for every source.
             "failOnDataLoss": "false",
             **self.options.get("source_options", {}),
         }
 
     def sink_options(self) -> dict[str, str]:
-        """For writers; whoever could write a record somewhere can write it here."""
+        """The options for writers. Any record that another topic accepted must be accepted here."""
         return {**self.kafka_options(), "kafka.max.request.size": str(_LARGEST_REQUEST)}
 
     def kafka_options(self) -> dict[str, str]:
-        """The connection, for readers and writers alike."""
+        """The connection options, for readers and writers."""
         properties = self.cluster.properties
         if self.format() == "kafka":
             properties = java_properties(properties)
@@ -199,12 +208,12 @@ class Job:
         return {"kafka.bootstrap.servers": self.cluster.bootstrap, **named}
 
     def write_topic(self, frame: DataFrame) -> None:
-        """Append rows (key, value, headers, topic, maybe partition) to topics; a failure may leave some written."""
+        """Append rows (key, value, headers, topic, maybe partition) to topics. A failure may leave some written."""
         frame.write.format(self.format()).mode("append").options(**self.sink_options()).save()
 
 
 def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, checkpoint: str | None = None) -> Job:
-    """Check what is cheap to check, then start Spark."""
+    """Run the cheap checks, then start Spark."""
     unknown = set(options) - set(TableOptions.__annotations__ if pipeline in WRITERS else Options.__annotations__)
     if unknown:
         raise TypeError(f"{pipeline}() has no option {', '.join(sorted(unknown))}")
@@ -219,18 +228,20 @@ def open_job(pipeline: str, topics: str | Sequence[str], options: Options, *, ch
 
 
 def target_of(options: TableOptions) -> Kind | None:
-    """The format that was asked for, and can be had."""
+    """The requested format, after a check that it is available."""
     return check_format(
         options.get("format"), options.get("catalog"), options.get("catalog_options"), options.get("table_name")
     )
 
 
-def cluster_of(options: Options) -> Cluster:
-    return Cluster(options.get("bootstrap") or DEFAULT_BOOTSTRAP, client_properties(options.get("client_config")))
+def cluster_of(options: Options) -> BlockingClient:
+    return BlockingClient(
+        options.get("bootstrap") or DEFAULT_BOOTSTRAP, client_properties(options.get("client_config"))
+    )
 
 
 def spark_of(options: Options) -> SparkSession:
-    """The session that was given, or one that is made."""
+    """The given session, or a new one."""
     spark = options.get("spark")
     if spark is None:
         from ottla.spark import session

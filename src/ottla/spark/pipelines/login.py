@@ -1,7 +1,7 @@
-"""How to log in to a cluster: a client's properties from a file, a mapping and the environment, in both dialects.
+"""The login to a cluster: client properties from a file, a mapping and the environment, for Ottla's client and Java's.
 
-Ottla's own client and Java's take nearly the same properties. What the official connector needs beyond them is made
-here, so that one file does for both sources: JAAS lines from a name and a password, and PEM from separate files.
+Both clients take nearly the same properties. What the official connector needs in addition is built here, so that one
+file works for both sources: JAAS lines from a name and a password, and PEM from separate files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _MODULES: Final = {"PLAIN": "plain.PlainLoginModule"}
 _SCRAM: Final = "scram.ScramLoginModule"
 _OURS_ONLY: Final = ("sasl.username", "sasl.password", "ssl.key.location")
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
-"""What Spark hides by name when it shows settings and options."""
+"""The names of settings and options that Spark hides when it shows them."""
 
 
 def client_properties(given: Mapping[str, object] | str | os.PathLike[str] | None) -> dict[str, str]:
-    """From a mapping, or a file of Kafka client properties; `${env:NAME}` stands for a variable of the environment."""
+    """From a mapping, or a file of Kafka client properties. `${env:NAME}` is replaced with an environment variable."""
     if not given:
         return {}
     if isinstance(given, str | os.PathLike):
@@ -76,7 +76,7 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
         if "ssl.keystore.location" in found:
             found.setdefault("ssl.keystore.type", "PEM")
         if "ssl.key.location" in properties:
-            # Java takes certificate and key from one file, or as they are.
+            # Java takes the certificate and the key from one file, or as text.
             found["ssl.keystore.key"] = _content(properties["ssl.key.location"])
             chain = found.pop("ssl.keystore.location", None)
             found["ssl.keystore.certificate.chain"] = _content(chain) if chain else ""

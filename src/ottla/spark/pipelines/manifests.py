@@ -1,15 +1,15 @@
-"""Plain Parquet files with manifests of our own, for readers that only list files.
+"""Plain Parquet files with our own manifests, for readers that only list files.
 
     OUT/topic=orders/date=2026-01-31/orders-0-00000000000000000000-00000000000000009999.parquet
     OUT/_ottla/table.json                                what the folder is
     OUT/_ottla/manifests/00000000000000000007.json       commit 7: files added and removed, offsets reached
 
-The commit is the appearance of the next manifest, under a name that only one writer can take. Then the files that it
-adds are moved to their places, and those that it removes are deleted; after a crash in between, the next open does the
-rest. So a reader that follows the manifests sees exactly what was committed, and one that only lists the Parquet files
-never sees a file of a batch that failed, nor a record twice.
-Spark's own file sink was not taken: its file names are random, its log (`_spark_metadata`) knows no offsets and cannot
-be compacted from outside, and readers who do not know the log see the files of failed batches.
+The commit is the creation of the next manifest, under a name that only one writer can take. After that, the files that
+it adds are moved to their places, and the files that it removes are deleted. If a crash interrupts this, the next open
+finishes it. So a reader that follows the manifests sees exactly what was committed, and a reader that only lists the
+Parquet files never sees a file of a failed batch or a record twice. Spark's own file sink is not used: its file names
+are random, its log (`_spark_metadata`) has no offsets and cannot be compacted from outside, and readers that ignore the
+log see the files of failed batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ottla.spark.pipelines.topics import flat, nested
 TABLE: Final = f"{FOLDER}/table.json"
 MANIFESTS: Final = f"{FOLDER}/manifests"
 WHOLE_EVERY: Final = 50
-"""Each so many commits the whole state is written down, so that opening reads few files."""
+"""Every so many commits the whole state is written, so that opening the table reads few files."""
 
 
 class ManifestLog(CommitLog):
@@ -48,7 +48,7 @@ class ManifestLog(CommitLog):
         self.store.write_new(TABLE, json.dumps(description, indent=1).encode())
 
     def evolve(self, schema: Any) -> list[str]:
-        """The files of a folder have the columns that they have."""
+        """Do nothing: plain Parquet files do not share one set of columns."""
         return []
 
     def load(self) -> State:
@@ -66,12 +66,12 @@ class ManifestLog(CommitLog):
         return state
 
     def recover(self, state: State) -> None:
-        """What a crash behind the last commit left undone."""
+        """Finish what a crash after the last commit left undone."""
         if state.number >= 0:
             self._roll_forward(_change(read_json(self.store, _manifest(state.number))))
 
     def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
-        """There is one version, and what it does not need is gone with the commit."""
+        """Nothing: there is only one version, and each commit deletes the files that it no longer needs."""
         return 0, {}
 
     def commit(self, change: Change, state: State) -> None:
@@ -95,7 +95,7 @@ class ManifestLog(CommitLog):
             self.store.replace(_manifest(state.number).replace(".json", ".whole.json"), whole)
 
     def _roll_forward(self, change: Change) -> None:
-        """Idempotent: what is done already is found done."""
+        """Idempotent: skips the steps that are already done."""
         for staged, file in change.add.items():
             if self.store.exists(staged):
                 self.store.move(staged, file.path)

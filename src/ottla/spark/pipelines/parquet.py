@@ -1,4 +1,4 @@
-"""Parquet files as Spark writes them into a staging folder, and what is in them."""
+"""Parquet files: how they are written to a staging folder, described, and read back."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from datetime import UTC, date, datetime, timedelta
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.pipelines.stores import LocalStore, Store
+from ottla.spark.pipelines.arrow_files import read_from_bucket, write_to_bucket
+from ottla.spark.pipelines.object_stores import ObjectStore
+from ottla.spark.pipelines.stores import ArrowStore, LocalStore, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 COMPRESSIONS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
 _OPEN_FILES: Final = 64
-"""Files that a task keeps open at a time; with more dates or partitions than that, Spark sorts the rows first."""
+"""How many files a task keeps open. With more dates or partitions than that, Spark sorts the rows first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that Spark wrote. Its path is relative to the store; offsets are -1 where it has no such column."""
+    """A file that was written. Its path is relative to the store. The offsets are -1 if it has no offset column."""
 
     path: str
     bytes: int
@@ -30,17 +33,19 @@ class Written:
 
     @property
     def folders(self) -> dict[str, str]:
-        """The values of `name=value` folders above it."""
+        """The values of the `name=value` folders in its path."""
         return dict(part.split("=", 1) for part in self.path.split("/")[:-1] if "=" in part)
 
 
 def write_parquet(
     frame: DataFrame, store: Store, staging: str, *, compression: str = "snappy", by: Sequence[str] = ()
 ) -> list[Written]:
-    """Write rows below a staging folder, split by columns, and say what was written. Empty files are not mentioned."""
+    """Write rows below a staging folder, split by columns, and describe the files. Empty files are left out."""
+    if isinstance(store, ObjectStore):
+        return [Written(*one) for one in write_to_bucket(frame, store, staging, compression, by) if one.records]
     settings = frame.sparkSession.conf
     settings.set("spark.sql.maxConcurrentOutputFileWriters", str(_OPEN_FILES))
-    # Spark's default is INT96, which has no minimum and maximum to skip by, and which Iceberg and Delta do not take.
+    # Spark's default is INT96, which has no statistics for skipping, and which Iceberg and Delta do not accept.
     settings.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     writer = frame.write.option("compression", compression)
     (writer.partitionBy(*by) if by else writer).parquet(store.url(staging))
@@ -50,6 +55,15 @@ def write_parquet(
     else:
         found = _read_back(frame.sparkSession, store, staging, sizes, "offset" in frame.columns)
     return [one for one in found if one.records]
+
+
+def read_parquet(spark: SparkSession, store: Store, urls: Sequence[str], schema: StructType) -> DataFrame:
+    """The rows of files of a store."""
+    if not urls:
+        return spark.createDataFrame([], schema)
+    if isinstance(store, ObjectStore):
+        return read_from_bucket(spark, store, urls, schema).drop("_metadata")
+    return spark.read.schema(schema).parquet(*urls)
 
 
 def _from_footer(store: Store, path: str, size: int) -> Written:
@@ -74,7 +88,7 @@ def _offsets(group: Any) -> tuple[int, int] | None:
 def _read_back(
     spark: SparkSession, store: Store, staging: str, sizes: dict[str, int], with_offsets: bool
 ) -> list[Written]:
-    """Where only Hadoop reaches the files, Spark counts them."""
+    """If only Hadoop reaches the files, Spark counts their rows."""
     from pyspark.sql import functions as F
 
     if not sizes:
@@ -96,11 +110,11 @@ def _read_back(
 _LONGEST_TEXT: Final = 32
 
 
-def delta_stats(root: str, path: str) -> dict[str, Any]:
-    """Count, minimum, maximum and nulls of a file's plain columns, from its footer, as Delta's log writes them."""
+def delta_stats(store: ArrowStore, path: str) -> dict[str, Any]:
+    """Count, minimum, maximum and nulls of a file's plain columns, from its footer, in the form of Delta's log."""
     from pyarrow import parquet
 
-    footer = parquet.read_metadata(f"{root}/{path}")
+    footer = parquet.read_metadata(store.key(path), filesystem=store.filesystem)
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -115,7 +129,7 @@ def delta_stats(root: str, path: str) -> dict[str, Any]:
             if found.has_null_count:
                 nulls[name] = nulls.get(name, 0) + found.null_count
             if not found.has_min_max:
-                # All of it is null in this group, or the column has no order.
+                # All values in this group are null, or the column has no order.
                 unknown |= set() if found.null_count == row_group.num_rows else {name}
                 continue
             least[name] = min(least.get(name, found.min), found.min)
@@ -131,7 +145,7 @@ def delta_stats(root: str, path: str) -> dict[str, Any]:
 
 
 def _shown(value: Any, up: bool) -> Any:
-    """As JSON; None for what Delta keeps no order of. Times are milliseconds, so a maximum is rounded up."""
+    """As JSON, or None for types that Delta does not order. Times are in milliseconds, so a maximum is rounded up."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return None

@@ -1,7 +1,7 @@
-"""`parse`: values to typed columns by a schema; what does not fit goes to a dead-letter topic and holds up nothing.
+"""`parse`: values to typed columns by a schema. Values that do not fit go to a dead-letter topic and block nothing.
 
-The table is committed like an archive, so every record is in it once. Dead letters are written before the commit: after
-a crash in between they are written again, and the origin in their headers tells which are the same.
+The table is committed like an archive, so it holds every record once. Dead letters are written before the commit. After
+a crash in between they are written again; the origin in their headers shows which ones are the same.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.archive import PARTITIONED_BY, dated, fresh_rows, go_on, write_files
+from ottla.spark.pipelines.archive import PARTITIONED_BY, dated, fresh_rows, write_files
+from ottla.spark.pipelines.batches import run_batches
 from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
+from ottla.spark.pipelines.decoding import decoded
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, TableOptions, open_job, target_of
+from ottla.spark.pipelines.registered import Registered, registered
 from ottla.spark.pipelines.stores import open_store
-from ottla.spark.pipelines.streams import Batch, Summary, run_stream
+from ottla.spark.pipelines.streams import Batch, Summary
 from ottla.spark.pipelines.tables import CHECKPOINT, Table
 
 if TYPE_CHECKING:
@@ -23,9 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 KIND: Final = "parse"
-_ORIGIN: Final = ("topic", "partition", "offset", "timestamp", "key", "headers", "value")
 _TAKEN: Final = {"topic", "partition", "offset", "timestamp", "key", "date", "_partition"}
-_CORRUPT: Final = "_ottla_corrupt"
 _LARGEST: Final = str(64 << 20)
 
 
@@ -33,11 +34,14 @@ def parse(
     topics: str | Sequence[str],
     out: str,
     *,
-    value_format: str,
-    schema: str,
+    value_format: str = "",
+    schema: str = "",
     message: str = "",
     framing: str = "plain",
     writer_schemas: Mapping[Any, str] | None = None,
+    registry: str | None = None,
+    registry_options: Mapping[str, str] | None = None,
+    subject: str | None = None,
     dead_letters: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Summary:
@@ -49,10 +53,20 @@ def parse(
     with key, value and headers as they were and headers `ottla.origin.*` and `ottla.error` added. Tombstones stay, as
     rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
     other versions of the schema are read by `writer_schemas` (the id in front of the value -> schema).
+
+    With a `registry` the newest schema of `subject` (`TOPIC-value`) says what the columns are, and each value is read
+    with the schema whose id is in front of it. A newer version adds its columns to the table, also during a run.
     """
-    decoding = load_decoding(value_format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
-    if decoding.format == "json" and framing != "plain":
-        raise PipelineError("the framing 'confluent' is for Avro and Protobuf")
+    if registry is not None:
+        if value_format or schema or writer_schemas:
+            raise PipelineError("with a registry the schemas come from there: leave out the format and the schema")
+        source = registered(registry, registry_options, subject, topics, message)
+        decoding = source.decoding
+    elif not value_format or not schema:
+        raise PipelineError("parse needs --value-format and --schema, or --registry")
+    else:
+        source = None
+        decoding = load_decoding(value_format, schema, message=message, framing=framing, writer_schemas=writer_schemas)
     target = target_of(options)
     job = open_job(KIND, topics, options, checkpoint=f"{out.rstrip('/')}/{CHECKPOINT}")
     letters = dead_letters or f"{next(iter(job.topics))}.dead-letters"
@@ -69,8 +83,10 @@ def parse(
         there = table.description.get("described") or table.description.get("schema")
         if table.format == "parquet" and there != described:
             raise PipelineError(f"{store.root} was begun with another schema; name another folder with --out")
-        parser = _Parser(job, table, decoding, letters)
-        summary = run_stream(job, parser.write, go_on(table, job.range()[0]), table.id)
+        if source is not None:
+            source.follow(table, job)
+        parser = _Parser(job, table, decoding, letters, source)
+        summary = run_batches(job, parser.write, table, job.range()[0])
         summary.details = {"out": store.root, "dead_letters": letters, "bad": parser.bad, "good": parser.good}
         summary.details |= {"format": table.format, "columns_added": table.evolved}
         summary.details |= {"written": parser.good, "files": len(table.state.files)}
@@ -78,11 +94,14 @@ def parse(
 
 
 class _Parser:
-    def __init__(self, job: Job, table: Table, decoding: Decoding, letters: str) -> None:
+    def __init__(
+        self, job: Job, table: Table, decoding: Decoding, letters: str, source: Registered | None = None
+    ) -> None:
         self.job = job
         self.table = table
         self.decoding = decoding
         self.letters = letters
+        self.source = source
         self.good = 0
         self.bad = 0
 
@@ -90,6 +109,8 @@ class _Parser:
         fresh = fresh_rows(self.table, batch)
         if fresh is None:
             return 0
+        if self.source is not None and self.source.renew(self.table, self.job, _table_schema):
+            self.decoding = self.source.decoding
         rows = decoded(fresh[0], self.decoding).persist()
         try:
             bad = rows.where("error is not null")
@@ -97,68 +118,14 @@ class _Parser:
             if many:
                 self.job.write_topic(dead_letters(bad, self.letters, KIND))
             files = write_files(_flat(rows.where("error is null")), self.table)
-            self.table.commit(files, marks=fresh[1])
+            extra = {} if self.source is None else self.source.noted()
+            self.table.commit(files, marks=fresh[1], extra=extra)
         finally:
             rows.unpersist()
         good = sum(file.records for file in files.values())
         self.good += good
         self.bad += many
         return good + int(many)
-
-
-def decoded(frame: DataFrame, decoding: Decoding) -> DataFrame:
-    """Adds `data` (a struct, null where the value is) and `error` (null where it fits)."""
-    rows = frame.select(*_ORIGIN)
-    if decoding.format == "json":
-        return _decoded_json(rows, decoding)
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    result = StructType([StructField("data", decoding.spark_type()), StructField("error", StringType())])
-
-    @F.udf(result, useArrow=False)  # type: ignore[untyped-decorator]
-    def decode(value: bytearray | None) -> tuple[Any, str | None]:
-        from ottla.spark.pipelines.decoders import explained
-
-        return explained(decoding, value)
-
-    # Deterministic as it is, Spark would call it once for each of its two fields.
-    both = rows.withColumn("_both", decode.asNondeterministic()("value"))
-    return both.select(*_ORIGIN, "_both.data", "_both.error")
-
-
-def _decoded_json(rows: DataFrame, decoding: Decoding) -> DataFrame:
-    """Spark parses; only what it cannot parse is looked at by Python, for the reason."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    schema = decoding.spark_type()
-    loose = StructType([StructField(f.name, f.dataType, True) for f in schema.fields])
-    wide = StructType([*loose.fields, StructField(_CORRUPT, StringType())])
-    parsed = F.from_json(
-        F.col("value").cast("string"), wide, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    )
-    read = rows.withColumn("data", parsed)
-    wrong = F.col(f"data.{_CORRUPT}").isNotNull() | F.col("data").isNull()
-    for field in schema.fields:
-        if not field.nullable:
-            wrong = wrong | F.col(f"data.`{field.name}`").isNull()
-    bad = F.col("value").isNotNull() & wrong
-    reason = F.when(bad, _reasons(decoding)(F.col("value")))
-    kept = F.struct(*[F.col(f"data.`{field.name}`").alias(field.name) for field in schema.fields])
-    return read.select(*_ORIGIN, F.when(F.col("value").isNotNull() & ~bad, kept).alias("data"), reason.alias("error"))
-
-
-def _reasons(decoding: Decoding) -> Any:
-    from pyspark.sql import functions as F
-
-    @F.udf("string", useArrow=False)  # type: ignore[untyped-decorator]
-    def reason(value: bytearray | None) -> str | None:
-        from ottla.spark.pipelines.decoders import explained
-
-        return explained(decoding, value)[1]
-
-    return reason
 
 
 def _flat(rows: DataFrame) -> DataFrame:
@@ -182,7 +149,7 @@ def _table_schema(decoding: Decoding) -> StructType:
 
 
 def dead_letters(bad: DataFrame, topic: str, pipeline: str) -> DataFrame:
-    """Rows for a dead-letter topic: all bytes as they were, the origin and the error in headers."""
+    """Rows for a dead-letter topic: all bytes unchanged, with the origin and the error in headers."""
     from pyspark.sql import functions as F
 
     def header(name: str, value: Any) -> Any:

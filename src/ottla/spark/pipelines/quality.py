@@ -1,8 +1,8 @@
-"""`quality`: what is odd in a topic: duplicates, gaps, timestamps out of order, records without a key.
+"""`quality`: finds anomalies in a topic: duplicates, gaps, timestamps out of order, records without a key.
 
-Duplicates are records of one topic with the same key, value and timestamp, as a producer leaves that sends again
-without idempotence. Gaps are offsets that no record has; transactions and compaction leave them too. With a checkpoint
-a later run looks at what is new only, and knows the last record of the run before.
+Duplicates are records of one topic with the same key, value and timestamp, as they result from a producer that retries
+without idempotence. Gaps are offsets without a record; transactions and compaction cause them too. With a checkpoint, a
+later run checks only new records, and knows the last record of the previous run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.errors import PipelineError, explain, patient
 from ottla.spark.pipelines.jobs import Options, open_job
+from ottla.spark.pipelines.object_stores import is_bucket
 from ottla.spark.pipelines.stores import Store, open_store, read_json
 from ottla.spark.pipelines.streams import check_note, commit_progress, losses, tell_losses
 from ottla.spark.pipelines.topics import Offsets, TopicPartition, flat, nested
@@ -29,7 +30,7 @@ _EXAMPLES: Final = 5
 
 @dataclass(slots=True)
 class Findings:
-    """Of one partition; each kind counts records, gaps count offsets."""
+    """The findings in one partition. Each kind counts records; gaps count offsets."""
 
     topic: str
     partition: int
@@ -45,7 +46,7 @@ class Findings:
 
 @dataclass(slots=True)
 class Quality:
-    """What was found, with some examples of each kind."""
+    """The findings, with some examples of each kind."""
 
     partitions: list[Findings] = field(default_factory=list)
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class Quality:
         return sum(self.total(kind) for kind in KINDS)
 
     def told(self) -> str:
-        """What was found, in words."""
+        """The findings in words."""
         found = [f"{self.total(kind)} {kind.replace('_', ' ')}" for kind in KINDS if self.total(kind)]
         return ", ".join(found) or "nothing odd"
 
@@ -79,6 +80,8 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
     began = time.monotonic()
     if options.get("follow"):
         raise PipelineError("quality looks at what is there and ends; run it again with --checkpoint for what is new")
+    if out is not None and is_bucket(out):
+        raise PipelineError(f"Spark writes the findings of quality, and not to {out}; name a folder")
     job = open_job("quality", topics, options)
     store = open_store(job.checkpoint, job.spark) if job.checkpoint else None
     if store is not None:
@@ -124,7 +127,7 @@ def _load(store: Store | None) -> dict[str, Any]:
 
 
 def marked(rows: DataFrame, starts: Offsets, done: Offsets, last_ms: Offsets) -> DataFrame:
-    """Each record with what is odd about it."""
+    """Each record with its anomalies."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -136,7 +139,7 @@ def marked(rows: DataFrame, starts: Offsets, done: Offsets, last_ms: Offsets) ->
         return found
 
     in_order = Window.partitionBy("topic", "partition").orderBy("offset")
-    # What a first run begins with may lie anywhere in the log: only a run that goes on knows what was to come.
+    # A first run may begin anywhere in the log. Only a run that continues knows which offset to expect.
     expected = F.coalesce(
         F.lag("offset").over(in_order) + 1, known({tp: at for tp, at in done.items() if tp in starts})
     )
@@ -177,7 +180,7 @@ def _summed(rows: DataFrame, starts: Offsets) -> list[Findings]:
 
 
 def findings(rows: DataFrame) -> DataFrame:
-    """One row a finding: kind, where, and by how much."""
+    """One row per finding: kind, position and amount."""
     from pyspark.sql import functions as F
 
     none = F.lit(None).cast("struct<kind: string, amount: bigint>")

@@ -1,10 +1,10 @@
 """`replay`: an archive back into topics, with keys, headers, order, timestamps and partitions, at a chosen speed.
 
-Spark's Kafka sink cannot set timestamps and repeats records when a task is repeated, so executors write with Ottla's
-own client: one task owns a target partition and appends in transactions, each of which commits how far the archive is
-to a consumer group (see `transactions`). After a crash at any point the next run aborts what was open and goes on
-behind what was committed: nothing is lost or repeated, in whatever order the two meet, and whoever else writes there.
-A note beside the archive says which topics were meant, and what was reached when a run ended.
+Spark's Kafka sink cannot set timestamps, and repeats records when a task is repeated. So executors write with Ottla's
+own client: one task owns a target partition and appends in transactions. Each transaction commits the position in the
+archive to a consumer group (see `transactions`). After a crash at any point, the next run aborts open transactions and
+continues after the last commit. Nothing is lost or repeated, even if both runs overlap or other programs write to the
+topic. A note next to the archive records the target topics, and the position at the end of a run.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from ottla.spark.pipelines.jobs import Job, Options, Progress, cluster_of, spark
 from ottla.spark.pipelines.stores import open_store, read_json
 from ottla.spark.pipelines.streams import Summary
 from ottla.spark.pipelines.tables import Table
-from ottla.spark.pipelines.topics import Cluster, TopicPartition, partitions_of
+from ottla.spark.pipelines.topics import BlockingClient, TopicPartition, partitions_of
 from ottla.spark.pipelines.transactions import Appender, Reached
+from ottla.spark.sessions import interruptible, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 _CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _POLL_S: Final = 0.5
 _GATHER_S: Final = 0.1
-"""When paced, records that are due within so long become visible together: a transaction each would be too many."""
-# Old records must not fall to retention as soon as they are back, and large ones must find a place.
+"""When paced, records that are due within this time become visible together: one transaction each would be too many."""
+# Retention must not remove old records as soon as they are back, and large records must be accepted.
 _NEW_TOPIC: Final = {
     "retention.ms": "-1",
     "message.timestamp.type": "CreateTime",
@@ -53,9 +54,9 @@ Progresses = dict[TopicPartition, Reached]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a task needs to know; it travels to executors."""
+    """What a task needs; it is sent to executors."""
 
-    cluster: Cluster
+    cluster: BlockingClient
     names: dict[str, str]
     group: str
     codec: int
@@ -101,7 +102,7 @@ def replay(
     mark = _fingerprint(table, cluster, names, since_ms, until_ms)
     group = options.get("group") or f"ottla-replay-{'-'.join(names.values())}"[:230] + f"-{mark}"
     job = Job("replay", spark, cluster, {}, options, None, group)
-    goal = Target(cluster, names, group, _CODECS[compression], bool(speed or rate), _tasks(spark))
+    goal = Target(cluster, names, group, _CODECS[compression], bool(speed or rate), parallelism(spark))
     note = _Note(table, f"{FOLDER}/replays/{mark}.json", goal)
     before = note.begin(again)
     frame = _chosen(read_archive(spark, table), names, since_ms, until_ms)
@@ -112,10 +113,6 @@ def replay(
         note.end(_reached(goal, stable=True))
     summary.details = {"archive": store.root, "topics": names}
     return summary
-
-
-def _tasks(spark: Any) -> int:
-    return int(spark.sparkContext.defaultParallelism)
 
 
 def _names(table: Table, topic: str | None, prefix: str, only: str | None) -> dict[str, str]:
@@ -145,7 +142,7 @@ def _chosen(frame: DataFrame, names: dict[str, str], since_ms: int | None, until
 
 
 def _behind(frame: DataFrame, reached: Mapping[TopicPartition, int]) -> DataFrame:
-    """Without what was replayed before."""
+    """The rows that were not replayed before."""
     from pyspark.sql import functions as F
 
     for (topic, partition), offset in reached.items():
@@ -155,8 +152,8 @@ def _behind(frame: DataFrame, reached: Mapping[TopicPartition, int]) -> DataFram
     return frame
 
 
-def _fingerprint(table: Table, cluster: Cluster, names: dict[str, str], *limits: int | None) -> str:
-    """Of what is replayed to where: another choice is another replay."""
+def _fingerprint(table: Table, cluster: BlockingClient, names: dict[str, str], *limits: int | None) -> str:
+    """Identifies what is replayed, and to where. Another choice is another replay."""
     import hashlib
 
     what = json.dumps([table.id, cluster.cluster_id(), sorted(names.items()), limits])
@@ -164,7 +161,7 @@ def _fingerprint(table: Table, cluster: Cluster, names: dict[str, str], *limits:
 
 
 class _Note:
-    """Kept beside the archive, as a topic may be created anew, and brokers forget groups that have long been idle."""
+    """Kept next to the archive, because a topic may be recreated, and brokers delete groups that are idle for long."""
 
     def __init__(self, table: Table, path: str, target: Target) -> None:
         self._store = table.store
@@ -177,11 +174,11 @@ class _Note:
         self._partitions = partitions_of(topics)
 
     def begin(self, again: bool) -> Progresses:
-        """How far each target partition was brought by runs before; from here on the group knows every partition."""
+        """The progress of earlier runs in each target partition. From here on the group has every partition."""
         there: dict[str, Any] = {}
         if self._store.exists(self._path):
             there = read_json(self._store, self._path)
-            # A run that was killed may have left something open, or still be writing.
+            # A killed run may have left a transaction open, or may still be writing.
             _fence(self._target, self._partitions)
         known = self._cluster.committed(self._group, stable=True)
         if again or there.get("topics") != self._ids:
@@ -224,7 +221,7 @@ def _flat_texts(texts: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, 
 
 
 def _reached(target: Target, *, stable: bool = False) -> Progresses:
-    """What was committed so far, of every target partition."""
+    """The committed progress of every target partition."""
     wanted = set(target.names.values())
     found = target.cluster.committed(target.group, stable=stable)
     return {tp: Reached.of(one.metadata) for tp, one in found.items() if tp[0] in wanted}
@@ -235,17 +232,16 @@ def _records(reached: Progresses) -> int:
 
 
 def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Progresses) -> Summary:
-    """Spark writes in a thread; how far it is, the group tells."""
+    """Spark writes in a thread. The group shows the progress."""
     summary = Summary("replay", sorted(target.names.values()), group=target.group)
     began = time.monotonic()
     tell = job.options.get("on_progress")
     stop = job.options.get("stop")
     before = _records(reached)
     failure: PipelineError | None = None
-    job.spark.sparkContext.setLocalProperty("spark.job.description", "ottla replay")
-    with ThreadPoolExecutor(1) as pool:
-        work: Future[Any] = pool.submit(_send, ordered, target)
-        try:
+    try:
+        with ThreadPoolExecutor(1) as pool, interruptible(job.spark) as tagged:
+            work: Future[None] = pool.submit(tagged, lambda: _send(ordered, target))
             while not work.done():
                 wait([work], timeout=_POLL_S)
                 done = _records(_reached(target))
@@ -255,13 +251,13 @@ def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Prog
                 if stop is not None and stop.is_set():
                     raise KeyboardInterrupt
             work.result()
-        except KeyboardInterrupt:
-            summary.interrupted = True
-            job.spark.sparkContext.cancelAllJobs()
-        except Exception as error:
-            failure = explain(error)
-    # What is open is aborted, or readers of committed records would wait for its timeout; and Apache Kafka says that a
-    # transaction is committed a moment before all that belongs to it is: a producer that begins anew waits for it.
+    except KeyboardInterrupt:
+        summary.interrupted = True
+    except Exception as error:
+        failure = explain(error)
+    # Abort open transactions, because otherwise readers of committed records would wait for the timeout. Also, Apache
+    # Kafka reports a transaction as committed before its markers are all written. A producer that starts again waits
+    # for them.
     with suppress(*((KafkaError, ClientError) if failure is not None else ())):
         _fence(target, reached)
     if failure is not None:
@@ -276,13 +272,13 @@ def _run(job: Job, ordered: DataFrame, target: Target, total: int, reached: Prog
 @patient
 def _send(ordered: DataFrame, target: Target) -> None:
     try:
-        ordered.rdd.mapPartitions(_sender(target)).collect()
+        ordered.mapInArrow(_sender(target), "sent bigint").collect()
     except Exception as error:
         raise explain(error) from None
 
 
 def _fence(target: Target, partitions: Iterable[TopicPartition]) -> None:
-    """Keep out whoever writes for this replay, and abort what that one has open."""
+    """Fence another writer of this replay, and abort its open transactions."""
     wanted = list(partitions)
 
     async def ask(client: Client) -> None:
@@ -292,7 +288,7 @@ def _fence(target: Target, partitions: Iterable[TopicPartition]) -> None:
 
 
 def _ordered(frame: DataFrame, target: Target, speed: float, rate: float) -> DataFrame:
-    """Each target partition in one task, in order; when paced, the partitions of a task by the time they are due."""
+    """Each target partition in one task, in order. When paced, the partitions of a task are interleaved by due time."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -301,7 +297,7 @@ def _ordered(frame: DataFrame, target: Target, speed: float, rate: float) -> Dat
     due = F.lit(0.0)
     if speed:
         first = frame.selectExpr("unix_millis(min(timestamp)) as first").collect()[0]["first"] or 0
-        # A record that is younger than its successor holds that one up: order goes before time.
+        # If a record is newer than the next one, it delays that one: order takes precedence over time.
         due = (F.max(F.unix_millis("timestamp")).over(so_far) - first) / (1000 * speed)
     elif rate:
         # Each partition gets its share of the rate, so that all of them end at the same time.
@@ -316,14 +312,18 @@ def _ordered(frame: DataFrame, target: Target, speed: float, rate: float) -> Dat
 
 
 def _sender(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    def send(rows: Iterator[Any]) -> Iterator[int]:
-        yield asyncio.run(_send_all(target, rows))
+    def send(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        rows = (row for batch in batches for row in batch.to_pylist())
+        sent = asyncio.run(_send_all(target, rows))
+        yield pa.RecordBatch.from_arrays([pa.array([sent], pa.int64())], ["sent"])
 
     return send
 
 
-async def _send_all(target: Target, rows: Iterator[Any]) -> int:
-    """One task: skip what its partitions have already, then append."""
+async def _send_all(target: Target, rows: Iterator[Mapping[str, Any]]) -> int:
+    """One task: skip the records that its partitions already have, then append the rest."""
     sent = 0
     began_at: float | None = None
     appenders: dict[TopicPartition, Appender] = {}
@@ -331,28 +331,28 @@ async def _send_all(target: Target, rows: Iterator[Any]) -> int:
         async with target.cluster.client() as client:
             try:
                 for row in rows:
-                    tp = (target.names[row.topic], row.partition)
+                    tp = (target.names[row["topic"]], row["partition"])
                     appender = appenders.get(tp)
                     if appender is None:
-                        if not target.paced:  # sorted by partition: those before are done
+                        if not target.paced:  # sorted by partition: the previous ones are done
                             await _commit(appenders)
                         appender = appenders[tp] = target.appender(client, tp)
                         await appender.open()
-                    if row.offset < appender.reached.offset:
+                    if row["offset"] < appender.reached.offset:
                         continue
                     if target.paced:
                         began_at = began_at or time.time()
-                        await _wait_until(began_at + row.due, appenders)
-                    headers = [(header.key, _bytes(header.value)) for header in row.headers or ()]
-                    record = Record(0, row.timestamp, _bytes(row.key), _bytes(row.value), headers)
-                    await appender.add(row.offset, record)
+                        await _wait_until(began_at + row["due"], appenders)
+                    headers = [(header["key"], header["value"]) for header in row["headers"] or ()]
+                    record = Record(0, row["timestamp"], row["key"], row["value"], headers)
+                    await appender.add(row["offset"], record)
                     sent += 1
                 await _commit(appenders)
             finally:
                 for appender in appenders.values():
                     await appender.abandon()
     except (KafkaError, ClientError) as error:
-        # Spark gives back the text of what a task raised, and these words say what to do.
+        # Spark returns the text of a task's exception, so this message says what to do.
         raise PipelineError(_told(error)) from None
     return sent
 
@@ -368,7 +368,7 @@ def _told(error: Exception) -> str:
 
 
 async def _wait_until(due: float, appenders: Mapping[TopicPartition, Appender]) -> None:
-    """Until a record's time has come; what was written before is shown meanwhile, unless that is a blink."""
+    """Wait until a record is due. Unless the wait is very short, commit what was written, so that readers see it."""
     pause = due - time.time()
     if pause >= _GATHER_S or any(appender.open_s >= _GATHER_S for appender in appenders.values()):
         await _commit(appenders)
@@ -379,7 +379,3 @@ async def _wait_until(due: float, appenders: Mapping[TopicPartition, Appender]) 
 
 async def _commit(appenders: Mapping[TopicPartition, Appender]) -> None:
     await asyncio.gather(*(appender.commit() for appender in appenders.values()))
-
-
-def _bytes(content: bytearray | None) -> bytes | None:
-    return None if content is None else bytes(content)

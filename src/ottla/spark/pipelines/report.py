@@ -1,8 +1,8 @@
-"""The windows of `stats` as pictures: one HTML page without anything beside it, or a PNG (drawn by matplotlib).
+"""The windows of `stats` as pictures: one self-contained HTML page, or a PNG (drawn by matplotlib).
 
 The page has a section for each topic. The PNG is one slide with all topics in each chart. The first and the last window
-of a topic are pale: a topic begins and ends somewhere inside a window, so these hold fewer records than a whole one,
-which would look like a drop. A window in between that has no records is drawn as zero, since that is what it was.
+of a topic are pale: a topic begins and ends inside a window, so these hold fewer records than a full window, which
+would look like a drop. A window without records in between is drawn as zero.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ from datetime import UTC, datetime, timedelta
 from html import escape
 from math import floor, log10
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.pipelines.errors import PipelineError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Window = Mapping[str, Any]
 Point = tuple[float, float]
 _COLOURS: Final = ("#2563a8", "#c8571b", "#2f855a", "#7b4397", "#a87c10", "#4a5568")
 _MOST_POINTS: Final = 1000
 _MOST_TOPICS: Final = len(_COLOURS)
-"""Lines in one chart of the PNG; more cannot be told apart."""
+"""The most lines in one chart of the PNG. More are hard to tell apart."""
+_LONGEST_NAME: Final = 48
+"""The most characters of a topic's name in the PNG, which shows three in a row."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 230, 58, 16, 14, 30
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB")
 _COUNTS: Final = ("", "k", "M", "G", "T")
@@ -48,7 +53,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--soft) } .grid { stroke:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What a chart shows."""
+    """The content of a chart."""
 
     column: str
     label: str
@@ -57,7 +62,7 @@ class Chart:
 
 
 def check_report(path: str | None) -> None:
-    """Before hours of work, whether the report can be made."""
+    """Check before hours of work that the report can be created."""
     if path is None:
         return
     suffix = Path(path).suffix.lower()
@@ -75,13 +80,13 @@ def check_report(path: str | None) -> None:
 def write_report(
     path: str, windows: Sequence[Window], dropped: Mapping[str, int], *, window_ms: int = 60_000, late_after_ms: int = 0
 ) -> None:
-    """Draw windows, which come in the order of topic and time."""
+    """Draw windows, which are ordered by topic and time."""
     topics: dict[str, list[Window]] = {}
     for window in windows:
         topics.setdefault(window["topic"], []).append(window)
     try:
         if path.lower().endswith(".png"):
-            _png(path, topics, window_ms, late_after_ms)
+            picture(topics, window_ms, late_after_ms).savefig(path, dpi=120)
         else:
             page = html(topics, dropped, window_ms=window_ms, late_after_ms=late_after_ms)
             Path(path).write_text(page, encoding="utf-8")
@@ -90,7 +95,7 @@ def write_report(
 
 
 def charts(late_after_ms: int) -> tuple[Chart, ...]:
-    """The four that every report has."""
+    """The four charts of every report."""
     late = f"Records more than {_duration(late_after_ms)} late" if late_after_ms else "Late records"
     return (
         Chart("records_per_second", "Records per second"),
@@ -104,12 +109,12 @@ def charts(late_after_ms: int) -> tuple[Chart, ...]:
 
 
 def points(windows: Sequence[Window], column: str, window_ms: int) -> list[Point]:
-    """The start of each window in epoch seconds and its value; windows that have no records are zero."""
+    """The start of each window in epoch seconds and its value. Windows without records are zero."""
     step = window_ms / 1000
     found: list[Point] = []
     for window in windows:
         moment = _seconds(window["window_start"])
-        # Of a long pause only its edges matter.
+        # Of a long pause only the edges matter.
         if found and moment - found[-1][0] > 1.5 * step:
             found += [(found[-1][0] + step, 0.0), (moment - step, 0.0)]
         found.append((moment, _value(window, column)))
@@ -123,7 +128,7 @@ def _value(window: Window, column: str) -> float:
 
 
 def _thinned(found: list[Point]) -> list[Point]:
-    """At most so many points: the least and the greatest of neighbours that share a place, so that no peak is lost."""
+    """At most so many points: the least and the greatest of neighbours in the same place, so that no peak is lost."""
     size = -(-2 * len(found) // _MOST_POINTS)
     if size <= 2:
         return found
@@ -135,7 +140,7 @@ def _thinned(found: list[Point]) -> list[Point]:
 
 
 def _seconds(moment: datetime) -> float:
-    # Spark hands out times without a zone, in that of the machine.
+    # Spark returns times without a zone, in the machine's zone.
     return moment.timestamp()
 
 
@@ -153,13 +158,13 @@ _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 
 
 def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
-    """At most six round moments with their labels in UTC; the date stands where a day begins."""
+    """At most six round moments with their labels in UTC. The date is shown where a day begins."""
     span = max(last - first, 1.0)
     days = 86400 * max(1, -(-int(span) // (5 * 86400)))
     step = next((one for one in _STEPS_S if span / one <= 5), days)
     at = -(-int(first) // step) * step
     found: list[tuple[float, str]] = []
-    # All of one day needs no date: the line above the charts has it.
+    # Within a single day no date is needed: the line above the charts has it.
     day = f"{datetime.fromtimestamp(first, UTC):%d %b}"
     while at <= last:
         moment = datetime.fromtimestamp(at, UTC)
@@ -198,7 +203,7 @@ def _about_duration(ms: float) -> str:
 
 
 def _about(topics: Mapping[str, Sequence[Window]], window_ms: int) -> str:
-    """From when to when, in which zone, in windows of which length."""
+    """The time range, its zone, and the length of the windows."""
     starts = [_seconds(window["window_start"]) for windows in topics.values() for window in windows]
     if not starts:
         return "There are no records yet."
@@ -209,6 +214,14 @@ def _about(topics: Mapping[str, Sequence[Window]], window_ms: int) -> str:
 
 
 _PALE: Final = "Pale: the first and the last window, which are not complete."
+_FEW: Final = "So few windows are not complete: the data may begin and end within them."
+
+
+def _edges(topics: Mapping[str, Sequence[Window]]) -> str:
+    """A remark about the first and the last window."""
+    if not topics:
+        return ""
+    return _PALE if any(len(windows) > 2 for windows in topics.values()) else _FEW
 
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
@@ -224,7 +237,7 @@ def html(
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
         f"<title>Topics over time</title><style>{_STYLE}</style><h1>Topics over time</h1>",
-        f"<p class=about>{_about(topics, window_ms)}. {_PALE if topics else ''}</p>",
+        f"<p class=about>{_about(topics, window_ms)}. {_edges(topics)}</p>",
     ]
     for index, (topic, windows) in enumerate(topics.items()):
         colour = _COLOURS[index % len(_COLOURS)]
@@ -285,11 +298,12 @@ def _chart(windows: Sequence[Window], chart: Chart, window_ms: int, colour: str)
         area = f"{x(whole[0][0]):.1f},{low} {line(whole)} {x(whole[-1][0]):.1f},{low}"
         parts.append(f'<polygon points="{area}" fill="{colour}" opacity=".14"/>')
         parts.append(_polyline(line(whole), colour))
-    for edge in (found[:2], found[-2:]):
-        parts.append(_polyline(line(edge), colour, 'stroke-dasharray="3 4" opacity=".45"'))
-    shown = found if len(found) < 40 else (found[0], found[-1])
+    edges = (found[0], found[-1]) if len(found) > 2 else ()
+    for edge in (found[:2], found[-2:]) if edges else (found,):
+        parts.append(_polyline(line(edge), colour, 'stroke-dasharray="3 4" opacity=".45"' if edges else ""))
+    shown = found if len(found) < 40 else edges
     for point in shown:
-        pale = ' opacity=".4"' if point in (found[0], found[-1]) else ""
+        pale = ' opacity=".4"' if point in edges else ""
         parts.append(f'<circle cx="{x(point[0]):.1f}" cy="{y(point[1]):.1f}" r="2.6" fill="{colour}"{pale}/>')
     return "".join(parts) + "</svg></figure>"
 
@@ -303,7 +317,7 @@ def _polyline(placed: str, colour: str, more: str = "") -> str:
 # --- PNG -------------------------------------------------------------------------------------------------------------
 
 
-def _png(path: str, topics: Mapping[str, Sequence[Window]], window_ms: int, late_after_ms: int) -> None:
+def picture(topics: Mapping[str, Sequence[Window]], window_ms: int, late_after_ms: int) -> Figure:
     """One slide of 1920 by 1080."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -311,13 +325,15 @@ def _png(path: str, topics: Mapping[str, Sequence[Window]], window_ms: int, late
 
     by_size = sorted(topics, key=lambda topic: -sum(window["records"] for window in topics[topic]))
     drawn = sorted(by_size[:_MOST_TOPICS])
+    low = 0.09 if len(drawn) > 1 else 0.02  # room for the names of the topics
     figure = Figure(
-        figsize=(16, 9), layout=ConstrainedLayoutEngine(rect=(0.015, 0.02, 0.97, 0.86), w_pad=0.25, h_pad=0.2)
+        figsize=(16, 9), layout=ConstrainedLayoutEngine(rect=(0.015, low, 0.97, 0.88 - low), w_pad=0.25, h_pad=0.2)
     )
     FigureCanvasAgg(figure)
-    figure.text(0.03, 0.94, "Topics over time", fontsize=24, weight="bold", color="#1f2733")
+    title = f"{_short_name(drawn[0])} over time" if len(drawn) == 1 else "Topics over time"
+    figure.text(0.03, 0.94, title, fontsize=24, weight="bold", color="#1f2733")
     more = f" The {_MOST_TOPICS} largest of {len(topics)} topics." if len(topics) > len(drawn) else ""
-    about = f"{_about(topics, window_ms)}. {_PALE}{more}"
+    about = f"{_about(topics, window_ms)}. {_edges(topics)}{more}"
     figure.text(0.03, 0.905, about, fontsize=12.5, color="#66707e")
     axes = figure.subplots(2, 2).flat
     for one, chart in zip(axes, charts(late_after_ms), strict=True):
@@ -326,7 +342,7 @@ def _png(path: str, topics: Mapping[str, Sequence[Window]], window_ms: int, late
         for index, topic in enumerate(drawn):
             found = points(topics[topic], chart.column, window_ms)
             top = max(top, *(value for _, value in found))
-            _lines(one, found, _COLOURS[index], topic)
+            _lines(one, found, _COLOURS[index], topic, filled=len(drawn) == 1)
         ticks = nice_ticks(top)
         one.set_ylim(0, ticks[-1] * 1.02)
         one.set_yticks(ticks, [f"{short(tick, chart.units)}{chart.suffix if tick else ''}" for tick in ticks])
@@ -334,11 +350,11 @@ def _png(path: str, topics: Mapping[str, Sequence[Window]], window_ms: int, late
         if starts:
             marks = time_ticks(min(starts), max(starts))
             one.set_xticks([moment for moment, _ in marks], [label for _, label in marks])
-    if drawn:
+    if len(drawn) > 1:
         handles, labels = axes[0].get_legend_handles_labels()
-        place = {"loc": "upper right", "bbox_to_anchor": (0.975, 0.985), "ncols": 3}
-        figure.legend(handles, labels, frameon=False, fontsize=12.5, **place)
-    figure.savefig(path, dpi=120)
+        place = {"loc": "lower left", "bbox_to_anchor": (0.02, 0.005), "ncols": 3}
+        figure.legend(handles, labels, frameon=False, fontsize=12.5, labelcolor="#1f2733", **place)
+    return figure
 
 
 def _axes(one: Any, chart: Chart) -> None:
@@ -353,10 +369,21 @@ def _axes(one: Any, chart: Chart) -> None:
     one.margins(x=0.02)
 
 
-def _lines(one: Any, found: Sequence[Point], colour: str, topic: str) -> None:
+def _short_name(topic: str) -> str:
+    """Cut in the middle, because the end often is the version."""
+    return topic if len(topic) <= _LONGEST_NAME else f"{topic[: _LONGEST_NAME - 16]}…{topic[-15:]}"
+
+
+def _lines(one: Any, found: Sequence[Point], colour: str, topic: str, *, filled: bool) -> None:
+    """Areas of several topics would cover each other, so only a single topic gets one."""
     times, values = [moment for moment, _ in found], [value for _, value in found]
-    one.plot(times[1:-1] or times, values[1:-1] or values, color=colour, linewidth=2.2, label=topic)
-    one.fill_between(times[1:-1], values[1:-1], color=colour, alpha=0.1, linewidth=0)
+    name = _short_name(topic)
+    if len(found) <= 2:
+        one.plot(times, values, "o-", color=colour, linewidth=2.2, markersize=8, label=name)
+        return
+    one.plot(times[1:-1], values[1:-1], color=colour, linewidth=2.2, label=name)
+    if filled:
+        one.fill_between(times[1:-1], values[1:-1], color=colour, alpha=0.1, linewidth=0)
     for part in (slice(0, 2), slice(-2, None)):
         one.plot(times[part], values[part], color=colour, linewidth=1.6, alpha=0.45, linestyle=(0, (2, 2)))
     if len(found) < 40:

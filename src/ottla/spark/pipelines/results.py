@@ -1,7 +1,7 @@
-"""The rows of a query as a table: written once, or appended batch by batch as a stream goes on.
+"""The rows of a query as a table: written once, or appended batch by batch while a stream runs.
 
-What a batch gives cannot be cut at offsets, as rows of a query have none. So a batch is committed as a whole, with the
-offsets that it has read; one that Spark repeats after a crash covers the same offsets, and is left out.
+The rows of a query have no offsets, so a batch cannot be cut at offsets. Instead, a batch is committed as a whole, with
+the offsets that it has read. A batch that Spark repeats after a crash covers the same offsets and is skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KIND: Final = "sql"
 
 
 def write_result(job: Job, frame: DataFrame, ends: Offsets, out: str, target: Kind | None) -> int | None:
-    """All rows of a query into a new table; their number, where it is known."""
+    """Write all rows of a query to a new table. Returns their number, if it is known."""
     store = open_store(out, job.spark)
     if target is None or target.format == "parquet":
         frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -60,7 +60,7 @@ def append_results(job: Job, read: Callable[[Offsets], DataFrame], starts: Offse
                     f"{repeated[0][0]}-{repeated[0][1]}, and the query at {batch.starts[repeated[0]]}; delete the "
                     "checkpoint, and the query goes on behind what the table has"
                 )
-            written += _append(table, batch.frame, batch.ends)
+            written += _append(table, batch.frame(), batch.ends)
             return sum(max(end - batch.starts.get(tp, end), 0) for tp, end in batch.ends.items())
 
         summary = run_stream(job, write, go_on(table, starts), table.id, read)

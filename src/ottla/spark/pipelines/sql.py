@@ -1,16 +1,19 @@
-"""`sql`: a query over topics as tables, once over what is there, or as a stream that goes on from its checkpoint."""
+"""`sql`: a query over topics as tables, once over the existing records, or as a stream with a checkpoint."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from ottla.spark.pipelines.decoders import Decoding, load_decoding
+from ottla.spark.pipelines.encoders import encoding_for, framed
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.jobs import Job, TableOptions, cluster_of, open_job, target_of
+from ottla.spark.pipelines.object_stores import is_bucket
+from ottla.spark.pipelines.registry import Registry
 from ottla.spark.pipelines.results import append_results, write_result
 from ottla.spark.pipelines.stores import open_store
 from ottla.spark.pipelines.streams import (
@@ -18,6 +21,7 @@ from ottla.spark.pipelines.streams import (
     Watch,
     check_note,
     commit_progress,
+    last_offsets,
     losses,
     planned_offsets,
     tell_losses,
@@ -34,7 +38,7 @@ _META: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "h
 
 @dataclass(slots=True)
 class Answer:
-    """The rows of a query that was to be printed, or where they went."""
+    """The rows of a query that is printed, or where they were written."""
 
     topics: list[str]
     columns: list[str] = field(default_factory=list)
@@ -42,7 +46,7 @@ class Answer:
     truncated: bool = False
     written_to: str | None = None
     written: int | None = None
-    """Rows that were written, where that is known."""
+    """The number of rows written, if it is known."""
     seconds: float = 0.0
     interrupted: bool = False
 
@@ -57,6 +61,9 @@ def sql(
     to_topic: str | None = None,
     limit: int = _PRINTED,
     stream: bool = False,
+    registry: str | None = None,
+    registry_options: Mapping[str, str] | None = None,
+    subject: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Answer:
     """Run a query in which topics are tables, and give its rows, or write them to a table (`out`) or a topic.
@@ -66,14 +73,24 @@ def sql(
     a schema for its values (`schemas`, table -> DDL or a file) also the fields of the JSON in them. With `stream` the
     query runs as a stream, which needs a `checkpoint` and a place to write to, and goes on from there the next time.
     Rows that are written somewhere are progress, which a group shows; a query that is printed has one if it is named.
+    With a `registry`, rows for a topic are written by the newest schema of `subject` (`TOPIC-value`) in its framing; if
+    the subject has none, an Avro schema of the query's columns becomes its first.
     """
     began = time.monotonic()
     named, decodings = check_query(
         query, tables=tables, schemas=schemas, out=out, to_topic=to_topic, stream=stream, **options
     )
+    if registry is not None and to_topic is None:
+        raise PipelineError("a registry frames the values of a topic: add --to-topic")
     job = open_job("sql", sorted(set(named.values())), options)
     answer = Answer(sorted(set(named.values())))
     target = target_of(options)
+
+    def records(frame: DataFrame, topic: str) -> DataFrame:
+        if registry is None:
+            return as_records(frame, topic)
+        at = Registry.at(registry, registry_options)
+        return framed(frame, topic, encoding_for(at, subject or f"{topic}-value", frame.schema))
 
     def result(starts: Offsets, ends: Offsets | None) -> DataFrame:
         for name, topic in named.items():
@@ -86,10 +103,10 @@ def sql(
             summary = append_results(job, lambda begin: result(begin, None), starts, out, target)
             answer.interrupted, answer.written = summary.interrupted, summary.details["written"]
         elif stream:
-            answer.interrupted = _run_stream(job, result(starts, None), starts, out, to_topic)
+            answer.interrupted = _run_stream(job, result(starts, None), starts, out, to_topic, records)
         elif to_topic is not None:
             job.cluster.ensure_topic(to_topic, 1)
-            job.write_topic(as_records(result(starts, ends), to_topic))
+            job.write_topic(records(result(starts, ends), to_topic))
         elif out is not None:
             answer.written = write_result(job, result(starts, ends), ends, out, target)
         else:
@@ -99,7 +116,7 @@ def sql(
             answer.rows = [row.asDict(recursive=True) for row in rows[:limit]]
             answer.truncated = len(rows) > limit
         if not stream:
-            # Looked at afterwards: what was removed while the query ran may be missing in its rows.
+            # Checked afterwards: rows that were removed while the query ran may be missing from the result.
             tell_losses(job, losses(starts, ends, {tp: low for tp, (low, _) in job.bounds().items()}))
             if out or to_topic or options.get("group"):
                 commit_progress(job, ends)
@@ -122,11 +139,16 @@ def check_query(
     stream: bool = False,
     **options: Unpack[TableOptions],
 ) -> tuple[dict[str, str], dict[str, Decoding]]:
-    """The topics of the query's tables and the schemas of their values; all that needs no Spark to be found wrong."""
+    """The topics of the query's tables and the schemas of their values. Runs all checks that need no Spark."""
     if out is not None and to_topic is not None:
         raise PipelineError("the rows go either to a table or to a topic")
     if target_of(options) is not None and out is None:
         raise PipelineError("a format is that of the table which --out names")
+    target = target_of(options)
+    if out is not None and is_bucket(out) and (target is None or target.format == "parquet"):
+        raise PipelineError(f"a query writes to {out} with --format delta or iceberg only")
+    if is_bucket(options.get("checkpoint") or ""):
+        raise PipelineError("Spark writes the checkpoint of a query, and not to s3://; name a folder")
     decodings = {name: load_decoding("json", text) for name, text in (schemas or {}).items()}
     named = _tables(cluster_of(options).topics(), query, dict(tables or {}))
     unknown = sorted(set(decodings) - set(named))
@@ -142,7 +164,7 @@ def check_query(
 
 
 def _tables(known: Mapping[str, TopicInfo], query: str, tables: dict[str, str]) -> dict[str, str]:
-    """The tables that the query may mean: topics whose name, or the name made from it, is in the text."""
+    """The tables that the query may use: topics whose name, or its SQL form, is in the text."""
     for topic in tables.values():
         if topic not in known:
             raise PipelineError(f"there is no topic '{topic}'; `ottla topics list` shows what there is")
@@ -161,7 +183,7 @@ def table_name(topic: str) -> str:
 def _view(
     job: Job, topic: str, decoding: Decoding | None, binary: bool, starts: Offsets, ends: Offsets | None
 ) -> DataFrame:
-    """The table of a topic: a stream, if there is no end."""
+    """The table of a topic. It is a stream if there is no end."""
     from dataclasses import replace
 
     from pyspark.sql import functions as F
@@ -186,7 +208,7 @@ def _view(
 
 
 def as_records(frame: DataFrame, topic: str) -> DataFrame:
-    """Rows for a topic: `value` (with `key`, `headers`, `partition`) as it is, other columns as one JSON object."""
+    """Rows for a topic: `value` (with `key`, `headers`, `partition`) unchanged, other columns as one JSON object."""
     from pyspark.sql import functions as F
 
     kinds = dict(frame.dtypes)
@@ -198,17 +220,24 @@ def as_records(frame: DataFrame, topic: str) -> DataFrame:
     return frame.select(F.lit(topic).alias("topic"), *key, body.cast("binary").alias("value"))
 
 
-def _run_stream(job: Job, frame: DataFrame, starts: Offsets, out: str | None, to_topic: str | None) -> bool:
-    """To Parquet exactly once (Spark's own file sink), to a topic at least once; whether it was interrupted."""
+def _run_stream(
+    job: Job,
+    frame: DataFrame,
+    starts: Offsets,
+    out: str | None,
+    to_topic: str | None,
+    records: Callable[[DataFrame, str], DataFrame],
+) -> bool:
+    """To Parquet exactly once (Spark's own file sink), to a topic at least once. Returns whether it was interrupted."""
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
     check_note(job, store, out or to_topic or "")
     if to_topic is not None:
         job.cluster.ensure_topic(to_topic, 1)
-        sink = as_records(frame, to_topic).writeStream.format(job.format()).options(**job.sink_options())
+        sink = records(frame, to_topic).writeStream.format(job.format()).options(**job.sink_options())
     else:
         sink = frame.writeStream.format("parquet").option("path", open_store(out or "", job.spark).url())
-    watch = _Watch(job, store, starts)
+    watch = _Watch(job, store, {**starts, **last_offsets(store)})
     watch.look()
     try:
         watch.watch(triggered(job, sink.option("checkpointLocation", store.url())).start())
@@ -218,7 +247,7 @@ def _run_stream(job: Job, frame: DataFrame, starts: Offsets, out: str | None, to
 
 
 class _Watch(Watch):
-    """Spark's sinks do not ask us before a batch: what is gone before it was planned is told when it is seen."""
+    """Spark's sinks do not call us before a batch, so losses before its planning are reported when they are seen."""
 
     def look(self) -> None:
         super().look()
@@ -232,7 +261,7 @@ class _Watch(Watch):
 
 
 def _told(error: Exception) -> PipelineError:
-    """Spark's own words about a query are good; its plan and stack are not needed."""
+    """Spark's own error text for a query, without its plan and stack."""
     text = str(error)
     if text.startswith("["):
         return PipelineError(text.splitlines()[0].partition(" SQLSTATE")[0])

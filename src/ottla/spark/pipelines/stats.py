@@ -1,24 +1,26 @@
 """`stats`: counts, rates, sizes, keys and lateness of topics by windows of event time, with watermarks.
 
-Windows are kept between micro-batches as mergeable sums and sketches, in a table whose commits carry them: a batch that
-is repeated after a crash is counted once. A record is late if its timestamp lies more than a
-threshold behind the greatest before it in its partition. The watermark of a topic is the greatest timestamp less the
-delay; windows that end before it are final, and records that come for them afterwards are counted as dropped.
+Windows are kept between micro-batches as mergeable sums and sketches, in a table whose commits carry them, so a batch
+that is repeated after a crash is counted once. A record is late if its timestamp is more than a threshold behind the
+greatest earlier one in its partition. The watermark of a topic is the greatest timestamp minus the delay. Windows that
+end before it are final, and records that arrive for them later are counted as dropped.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from ottla.spark.pipelines.archive import fresh_rows, go_on
+from ottla.spark.pipelines.archive import fresh_rows
+from ottla.spark.pipelines.batches import run_batches
 from ottla.spark.pipelines.commits import FOLDER, DataFile
 from ottla.spark.pipelines.ddl import columns
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.jobs import Job, TableOptions, open_job, target_of
-from ottla.spark.pipelines.parquet import Written, write_parquet
+from ottla.spark.pipelines.parquet import Written, read_parquet, write_parquet
 from ottla.spark.pipelines.stores import open_store
-from ottla.spark.pipelines.streams import Batch, Summary, run_stream
+from ottla.spark.pipelines.streams import Batch, Summary
 from ottla.spark.pipelines.tables import CHECKPOINT, Table
 from ottla.spark.pipelines.topics import Offsets, flat, nested
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 KIND: Final = "stats"
 OPEN: Final = f"{FOLDER}/open"
 LATE_AFTER_MS: Final = 1000
-"""Timestamps of several producers step back a little all the time; that is no lateness anybody waits for."""
+"""Timestamps of several producers often step back a little. That does not count as late."""
 _SKETCH_BITS: Final = 12
 """4096 registers: key counts within about 1.6 %."""
 _SUMS: Final = ("records", "key_bytes", "value_bytes", "header_count", "null_keys", "tombstones", "late", "lateness_ms")
@@ -86,7 +88,7 @@ def stats(
             if there != value:
                 raise PipelineError(f"{store.root} was begun with {name} {there}; name another folder")
         counter = _Counter(job, table, window_ms, delay_ms, late_after, to_topic)
-        summary = run_stream(job, counter.write, go_on(table, job.range()[0]), table.id)
+        summary = run_batches(job, counter.write, table, job.range()[0])
         extra = table.state.extra
         dropped = extra.get("dropped", {})
         summary.details = {"out": store.root, "dropped": dropped, "to_topic": to_topic}
@@ -101,7 +103,7 @@ def stats(
 
 
 def _late_after(table: Table) -> int:
-    """Tables of before there was a threshold count any record that steps back."""
+    """Tables from before the threshold existed count any record that steps back."""
     return int(table.description.get("late_after_ms", 0))
 
 
@@ -112,7 +114,7 @@ def read_stats(out: str, *, spark: SparkSession) -> DataFrame:
 
 def _windows(spark: SparkSession, table: Table) -> DataFrame:
     final = [table.url(file) for file in table.state.files.values()]
-    frame = spark.read.schema(WINDOW_SCHEMA).parquet(*final) if final else spark.createDataFrame([], WINDOW_SCHEMA)
+    frame = read_parquet(spark, table.store, final, columns(WINDOW_SCHEMA))
     still_open = finished(_open_windows(spark, table), int(table.description["window_ms"]), {})
     return frame.unionByName(still_open).orderBy("topic", "window_start")
 
@@ -121,7 +123,8 @@ def _open_windows(spark: SparkSession, table: Table) -> DataFrame:
     folder = table.state.extra.get("open")
     if not folder:
         return spark.createDataFrame([], _OPEN_SCHEMA)
-    return spark.read.schema(_OPEN_SCHEMA).parquet(table.store.url(folder))
+    urls = [table.store.url(path) for path, _ in table.store.walk(folder) if path.endswith(".parquet")]
+    return read_parquet(spark, table.store, urls, columns(_OPEN_SCHEMA))
 
 
 class _Counter:
@@ -138,7 +141,7 @@ class _Counter:
         """Windows that became final."""
 
     def write(self, batch: Batch) -> int:
-        """Merge a batch into the open windows; those that are final now move to the table."""
+        """Merge a batch into the open windows. Windows that become final move to the table."""
         table = self.table
         found = fresh_rows(table, batch)
         if found is None:
@@ -174,8 +177,8 @@ class _Counter:
 
         table, store = self.table, self.table.store
         final = F.col("window_ms") + self.window_ms <= _by_topic(watermarks, F.col("topic"))
-        staging, still_open = table.staging(), f"{OPEN}/{table.state.number + 1:020d}"
-        store.delete(still_open)
+        # A unique name: without locks, another writer may be working on the same commit.
+        staging, still_open = table.staging(), f"{OPEN}/{table.state.number + 1:020d}-{uuid.uuid4().hex[:12]}"
         done = finished(merged.where(final), self.window_ms, watermarks)
         written = write_parquet(done.coalesce(1), store, staging)
         write_parquet(merged.where(~F.coalesce(final, F.lit(False))).coalesce(1), store, still_open)
@@ -190,7 +193,7 @@ class _Counter:
 
 
 def _table_files(written: Sequence[Written], number: int) -> dict[str, DataFile]:
-    """Windows belong to no partition and no offset."""
+    """Windows have no partition and no offsets."""
     return {
         one.path: DataFile(f"windows-{number:020d}-{index}.parquet", "", -1, -1, -1, one.records, one.bytes)
         for index, one in enumerate(written)
@@ -281,7 +284,7 @@ def _merged(windows: DataFrame) -> DataFrame:
 
 
 def finished(windows: DataFrame, window_ms: int, watermarks: Mapping[str, int]) -> DataFrame:
-    """Windows as people want them."""
+    """The windows in their published form."""
     from pyspark.sql import functions as F
 
     seconds = window_ms / 1000

@@ -1,4 +1,4 @@
-"""Folders where pipelines keep their tables: a local disk, or whatever Hadoop's file systems reach (hdfs://, s3a://…)."""
+"""Folders where pipelines keep their tables: on a local disk, or in any file system of Hadoop (hdfs://…)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from ottla.spark.pipelines.errors import PipelineError
+from ottla.spark.pipelines.object_stores import SCHEMES, ObjectStore, check_location
+from ottla.spark.sessions import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class Store(Protocol):
-    """Paths are relative to the root; `url` gives what Spark reads and writes."""
+    """Paths are relative to the root. `url` returns the form that Spark reads and writes."""
 
     root: str
 
@@ -25,46 +27,51 @@ class Store(Protocol):
     def exists(self, path: str) -> bool: ...
     def read(self, path: str) -> bytes: ...
     def write_new(self, path: str, content: bytes) -> None:
-        """All of it or nothing; FileExistsError if the name is taken."""
+        """Write atomically. FileExistsError if the name is taken."""
 
     def replace(self, path: str, content: bytes) -> None:
-        """All of the new content or all of the old."""
+        """Replace atomically."""
 
     def move(self, source: str, target: str) -> None: ...
     def delete(self, path: str) -> None:
-        """A file or a whole folder; not being there is fine."""
+        """Delete a file or a whole folder, if it exists."""
 
     def names(self, path: str) -> list[str]:
-        """Of a folder, in order; none if there is no such folder."""
+        """The names in a folder, sorted. Empty if there is no such folder."""
 
     def walk(self, path: str) -> Iterator[tuple[str, int]]:
-        """Files below a folder with their sizes."""
+        """The files below a folder, with their sizes."""
 
     def sync(self, path: str) -> None:
         """Returns when the file survives a power cut."""
 
     def lock(self) -> Any:
-        """Held until it is closed; PipelineError if another process holds it. None where there are no locks."""
+        """Held until closed. PipelineError if another process holds it. None if the store has no locks."""
 
 
 def is_local(location: str) -> bool:
-    """Whether a path or URL names a folder of this machine."""
+    """Whether a path or URL names a folder on this machine."""
     scheme = urlsplit(location).scheme
     return scheme in ("", "file") or len(scheme) == 1
 
 
 def open_store(location: str, spark: SparkSession | None) -> Store:
     """The store for a path or URL."""
+    check_location(location)
     parts = urlsplit(location)
     if is_local(location):
         return LocalStore(unquote(parts.path) if parts.scheme == "file" else location)
+    if parts.scheme in SCHEMES:
+        return ObjectStore(location)
     if spark is None:
         raise PipelineError(f"{location} needs a Spark session")
+    if is_remote(spark):
+        raise PipelineError(f"Spark Connect does not reach {location} from here; name a folder, or s3://BUCKET/PATH")
     return HadoopStore(location, spark)
 
 
 def read_json(store: Store, path: str) -> Any:
-    """A file that a pipeline wrote as a whole; what cannot be read was changed by somebody else."""
+    """A file that a pipeline wrote as a whole. If it cannot be parsed, another program has changed it."""
     try:
         return json.loads(store.read(path))
     except ValueError:
@@ -72,26 +79,46 @@ def read_json(store: Store, path: str) -> Any:
 
 
 class LocalStore:
-    """A folder of this machine."""
+    """A folder on this machine."""
 
     def __init__(self, root: str) -> None:
         self.root = str(Path(root).expanduser().absolute())
 
-    def _path(self, path: str) -> Path:
+    def path(self, path: str) -> Path:
         return Path(self.root, path)
 
+    @property
+    def filesystem(self) -> Any:
+        from pyarrow.fs import LocalFileSystem
+
+        return LocalFileSystem()
+
+    def key(self, path: str = "") -> str:
+        """The file's name in Arrow's file system."""
+        return str(self.path(path))
+
+    def prepare(self, path: str) -> None:
+        """Make a folder that files can be written into."""
+        self.path(path).mkdir(parents=True, exist_ok=True)
+
+    def delta_options(self) -> dict[str, str]:
+        return {}
+
+    def iceberg_options(self) -> dict[str, str]:
+        return {}
+
     def url(self, path: str = "") -> str:
-        # Hadoop takes the text as it is: quoting would name another file.
-        return f"file://{self._path(path)}"
+        # Hadoop does not unquote the URL: quoting would name another file.
+        return f"file://{self.path(path)}"
 
     def exists(self, path: str) -> bool:
-        return self._path(path).exists()
+        return self.path(path).exists()
 
     def read(self, path: str) -> bytes:
-        return self._path(path).read_bytes()
+        return self.path(path).read_bytes()
 
     def _prepare(self, path: str, content: bytes) -> tuple[Path, Path]:
-        target = self._path(path)
+        target = self.path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         with temporary.open("wb") as file:
@@ -114,36 +141,36 @@ class LocalStore:
         self._sync_folder(target.parent)
 
     def move(self, source: str, target: str) -> None:
-        to = self._path(target)
+        to = self.path(target)
         to.parent.mkdir(parents=True, exist_ok=True)
-        self._path(source).rename(to)
+        self.path(source).rename(to)
 
     def delete(self, path: str) -> None:
-        target = self._path(path)
+        target = self.path(path)
         if target.is_dir():
             shutil.rmtree(target, ignore_errors=True)
         else:
             target.unlink(missing_ok=True)
 
     def names(self, path: str) -> list[str]:
-        folder = self._path(path)
+        folder = self.path(path)
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 
     def size(self, path: str) -> int:
-        return self._path(path).stat().st_size
+        return self.path(path).stat().st_size
 
     def changed_ms(self, path: str) -> int:
         """When a file was last written, in epoch milliseconds."""
-        return self._path(path).stat().st_mtime_ns // 1_000_000
+        return self.path(path).stat().st_mtime_ns // 1_000_000
 
     def walk(self, path: str) -> Iterator[tuple[str, int]]:
-        for folder, _, files in os.walk(self._path(path)):
+        for folder, _, files in os.walk(self.path(path)):
             for name in files:
                 file = Path(folder, name)
                 yield file.relative_to(self.root).as_posix(), file.stat().st_size
 
     def sync(self, path: str) -> None:
-        descriptor = os.open(self._path(path), os.O_RDONLY)
+        descriptor = os.open(self.path(path), os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
@@ -159,7 +186,7 @@ class LocalStore:
     def lock(self) -> Any:
         import fcntl
 
-        path = self._path("_ottla/lock")
+        path = self.path("_ottla/lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a")
         try:
@@ -170,8 +197,12 @@ class LocalStore:
         return file
 
 
+ArrowStore = LocalStore | ObjectStore
+"""The stores that Arrow reaches from every task, and that delta-rs and pyiceberg reach too."""
+
+
 class HadoopStore:
-    """Through the JVM of the driver. One writer at a time: these file systems have no locks."""
+    """Access through the driver's JVM. Only one writer at a time, because these file systems have no locks."""
 
     def __init__(self, root: str, spark: SparkSession) -> None:
         self.root = root.rstrip("/")
@@ -203,7 +234,7 @@ class HadoopStore:
             stream.close()
 
     def write_new(self, path: str, content: bytes) -> None:
-        # The last part of the name keeps readers away until the rename, which fails if the name is taken.
+        # The `.tmp` suffix hides the file from readers until the rename, which fails if the name is taken.
         temporary = f"{path}.tmp"
         self._write(temporary, content, True)
         if self.exists(path) or not self._files.rename(self._path(temporary), self._path(path)):
@@ -237,7 +268,7 @@ class HadoopStore:
             yield status.getPath().toUri().getPath().removeprefix(base), int(status.getLen())
 
     def sync(self, path: str) -> None:
-        """A closed file is as durable as the file system makes it."""
+        """Do nothing: a closed file is as durable as the file system makes it."""
 
     def lock(self) -> Any:
         return None

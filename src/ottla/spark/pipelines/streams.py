@@ -1,8 +1,8 @@
 """Running a pipeline as a stream: micro-batches with their offsets, losses, progress, and the group that shows the lag.
 
-Spark's checkpoint says which offsets a micro-batch has before the batch begins, and repeats the same batch after a
-crash. What the batch leaves behind is the pipeline's affair. A note of our own beside Spark's files (`ottla.json`)
-names the pipeline, the cluster and the topics with their ids, so that a checkpoint cannot be taken for another one.
+Spark's checkpoint records the offsets of a micro-batch before the batch begins, and repeats the same batch after a
+crash. The pipeline is responsible for what the batch writes. Our own note next to Spark's files (`ottla.json`) names
+the pipeline, the cluster and the topics with their ids, so that a checkpoint is not used for another pipeline.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ottla.spark.pipelines.errors import STARTS, PipelineError, Starved, explain
 from ottla.spark.pipelines.jobs import Job, Progress
 from ottla.spark.pipelines.stores import Store, open_store, read_json
 from ottla.spark.pipelines.topics import Offsets, TopicPartition, flat
+from ottla.spark.sessions import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,15 +31,15 @@ NOTE: Final = "ottla.json"
 _POLL_S: Final = 0.25
 _COMMIT_S: Final = 1.0
 _LOOK_S: Final = 2.0
-"""Between two looks at the ends of the topics."""
+"""The time between two checks of the ends of the topics."""
 _RATE_S: Final = 10.0
 _SETTLE_S: Final = 300.0
-"""A batch gets so long to end when the pipeline is to stop; who is in a hurry can kill it, and loses nothing."""
+"""How long a batch may take to end when the pipeline stops. Killing it instead loses nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that were removed before they were read: from `first` up to before `end`."""
+    """Records that were removed before they were read: from `first` up to, but not including, `end`."""
 
     topic: str
     partition: int
@@ -51,14 +52,14 @@ class Batch:
     """A micro-batch: its records and the offsets it covers, gaps included."""
 
     number: int
-    frame: DataFrame
+    frame: Callable[[], DataFrame]
     starts: Offsets
     ends: Offsets
 
 
 @dataclass(slots=True)
 class Summary:
-    """What a run did."""
+    """The result of a run."""
 
     pipeline: str
     topics: list[str]
@@ -78,19 +79,15 @@ class Summary:
 
 
 Handler = Callable[[Batch], int]
-"""Takes a batch and gives the number of its records; when it returns, what it wrote must be safe."""
+"""Takes a batch and returns the number of its records. When it returns, its output must be durable."""
 
 
 def run_stream(
-    job: Job,
-    handle: Handler,
-    starts: Offsets,
-    belongs_to: str = "",
-    read: Callable[[Offsets], DataFrame] | None = None,
+    job: Job, handle: Handler, starts: Offsets, belongs_to: str, read: Callable[[Offsets], DataFrame]
 ) -> Summary:
-    """Run until all is read that was there at the start, or until stopped when following.
+    """Run `read` over the topics as a Spark stream, which may keep state between its batches.
 
-    A batch has the records of the job's topics, or what `read` makes of them.
+    Ends when everything that existed at the start is read, or follows the topics until stopped.
     """
     assert job.checkpoint is not None
     store = open_store(job.checkpoint, job.spark)
@@ -98,11 +95,10 @@ def run_stream(
         check_note(job, store, belongs_to)
     except OSError as error:
         raise explain(error) from None
-    runner = _Runner(job, store, handle, starts)
+    runner = _StreamRunner(job, store, handle, starts)
     for left in range(STARTS - 1, -1, -1):
         try:
-            frame = (read or job.read_stream)(starts)
-            query = frame.writeStream.foreachBatch(runner.on_batch).option("checkpointLocation", store.url())
+            query = read(starts).writeStream.foreachBatch(runner.on_frame).option("checkpointLocation", store.url())
             runner.watch(triggered(job, query).start())
         except KeyboardInterrupt:
             runner.summary.interrupted = True
@@ -110,7 +106,7 @@ def run_stream(
             failure = runner.failure or explain(error)
             if not left or not isinstance(failure, Starved):
                 raise failure from None
-            runner.reset()  # a batch that was begun comes again, as after a crash
+            runner.reset()  # an unfinished batch runs again, as after a crash
             continue
         break
     return runner.finish()
@@ -124,7 +120,7 @@ def triggered(job: Job, writer: Any) -> Any:
 
 
 def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
-    """Refuse the checkpoint of another pipeline, cluster, topic, or of a topic that has been created anew since."""
+    """Refuse the checkpoint of another pipeline, cluster or topic, or of a topic that was recreated since."""
     ids = {topic.name: topic.topic_id for topic in job.topics.values()}
     mine = {"pipeline": job.pipeline, "cluster": job.cluster.cluster_id(), "topics": ids, "belongs_to": belongs_to}
     another = "name another folder with --checkpoint"
@@ -156,12 +152,12 @@ def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
 def recreated(topic: str, where: str) -> str:
     return (
         f"topic '{topic}' was deleted and created again since {where} was begun; its offsets mean other records now. "
-        "Begin anew with another folder"
+        "Start again with another folder"
     )
 
 
 def batch_offsets(store: Store, number: int) -> Offsets | None:
-    """The ends of a micro-batch as Spark wrote them down before it began."""
+    """The ends of a micro-batch, as Spark wrote them before the batch began."""
     path = f"offsets/{number}"
     if number < 0 or not store.exists(path):
         return None
@@ -174,24 +170,24 @@ def batch_offsets(store: Store, number: int) -> Offsets | None:
 
 
 def last_offsets(store: Store) -> Offsets:
-    """Up to where the batches that are done reach."""
+    """The ends of the completed batches."""
     done = [int(name) for name in store.names("commits") if name.isdigit()]
     return (batch_offsets(store, max(done)) or {}) if done else {}
 
 
 def planned_offsets(store: Store) -> Offsets:
-    """Up to where the batches reach that were begun."""
+    """The ends of the batches that were begun."""
     begun = [int(name) for name in store.names("offsets") if name.isdigit()]
     return (batch_offsets(store, max(begun)) or {}) if begun else {}
 
 
 class Watch:
-    """Over a query that runs: how far it is, to whoever wants to see it and to the group, and its end in good order."""
+    """Watches a running query: shows its progress, commits for the group, and stops it cleanly."""
 
     def __init__(self, job: Job, store: Store, starts: Offsets) -> None:
         self.job = job
         self.store = store
-        self.starts = {**starts, **last_offsets(store)}
+        self.starts = dict(starts)
         self.summary = Summary(job.pipeline, sorted(job.topics), group=job.group, checkpoint=job.checkpoint, lag=0)
         self._began = time.monotonic()
         self._bounds = job.bounds()
@@ -202,12 +198,12 @@ class Watch:
         self._rate = Rate(self._began)
 
     def watch(self, query: Any) -> None:
-        """Wait for the end; a wish to stop is granted between two batches."""
+        """Wait for the end. A request to stop takes effect between two batches."""
         stop = self.job.options.get("stop")
         try:
             while not query.awaitTermination(_POLL_S):
                 self.look()
-                self._commit()
+                self.commit()
                 if stop is not None and stop.is_set():
                     self.summary.interrupted = True
                     self._settle(query)
@@ -216,7 +212,7 @@ class Watch:
             self._end(query)
 
     def _settle(self, query: Any) -> None:
-        """Let the batch that is under way come to its end, if it does so in time."""
+        """Let the current batch finish, if it does so in time."""
         deadline = time.monotonic() + _SETTLE_S
         while query.status["isTriggerActive"] and time.monotonic() < deadline:
             if query.awaitTermination(_POLL_S):
@@ -227,18 +223,18 @@ class Watch:
         query.stop()
 
     def _now(self) -> Offsets:
-        """Up to where the batches that are done reach."""
+        """The ends of the completed batches."""
         return last_offsets(self.store)
 
     def _done(self) -> int:
         return sum(max(end - self.starts.get(tp, end), 0) for tp, end in self._position.items())
 
     def look(self) -> None:
-        """Show where it is."""
+        """Show the progress."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_S:
             self._looked_at = now
-            with suppress(KafkaError, ClientError):  # what is wrong with the cluster, the query will say
+            with suppress(KafkaError, ClientError):  # the query itself reports problems with the cluster
                 self._bounds = self.job.bounds()
         self._position |= self._now()
         tell = self.job.options.get("on_progress")
@@ -250,8 +246,8 @@ class Watch:
     def _lag(self) -> int:
         return sum(max(high - self._position.get(tp, low), 0) for tp, (low, high) in self._bounds.items())
 
-    def _commit(self, force: bool = False) -> None:
-        """Offsets that Spark has committed; a group that cannot be written to is no reason to stop."""
+    def commit(self, force: bool = False) -> None:
+        """Commit the offsets that Spark has committed. If this fails, the pipeline continues."""
         if self.job.group is None or (not force and time.monotonic() - self._committed_at < _COMMIT_S):
             return
         self._committed_at = time.monotonic()
@@ -265,7 +261,7 @@ class Watch:
     def finish(self) -> Summary:
         with suppress(KafkaError, ClientError):
             self._bounds = self.job.bounds()
-        self._commit(force=True)
+        self.commit(force=True)
         self.summary.seconds = time.monotonic() - self._began
         self.look()
         self.summary.lag = self._lag()
@@ -273,7 +269,7 @@ class Watch:
 
 
 class Rate:
-    """Records per second of late: what a pipeline did an hour ago says nothing about now."""
+    """Records per second over the last few seconds, not over the whole run."""
 
     def __init__(self, now: float) -> None:
         self._seen: deque[tuple[float, int]] = deque([(now, 0)])
@@ -287,70 +283,51 @@ class Rate:
 
 
 class _Stopped(Exception):
-    """Turns a batch away that Spark begins while the query is being stopped."""
+    """Rejects a batch that Spark begins while the query is being stopped."""
 
 
-class _Runner(Watch):
-    """Between Spark's callbacks and the pipeline's handler."""
+class Runner(Watch):
+    """Passes batches to the pipeline's handler, and counts records."""
 
     def __init__(self, job: Job, store: Store, handle: Handler, starts: Offsets) -> None:
         super().__init__(job, store, starts)
         self.handle = handle
-        self.first = starts
         self.failure: PipelineError | None = None
-        self._busy = Lock()
-        self._stopping = False
         self._flight = 0
         self._landed = 0
 
-    def reset(self) -> None:
-        self.failure = None
-        self._stopping = False
+    def on_batch(self, batch: Batch) -> None:
+        try:
+            self._on_batch(batch)
+        except PipelineError as error:
+            self.failure = error
+            raise
+        except Exception as error:
+            self.failure = explain(error)
+            raise
+        finally:
+            self._flight = self._landed = 0
 
-    def on_batch(self, frame: DataFrame, number: int) -> None:
-        with self._busy:
-            if self._stopping:
-                raise _Stopped
-            try:
-                self._on_batch(frame, number)
-            except PipelineError as error:
-                self.failure = error
-                raise
-            except Exception as error:
-                self.failure = explain(error)
-                raise
-            finally:
-                self._flight = self._landed = 0
-
-    def _on_batch(self, frame: DataFrame, number: int) -> None:
-        ends = batch_offsets(self.store, number)
-        if ends is None:
-            raise PipelineError(f"{self.store.root} has no offsets of batch {number}; it was changed from outside")
-        starts = batch_offsets(self.store, number - 1) or self.first
-        self._check_topics()
-        self._bounds = self.job.bounds()
-        lost = losses(starts, ends, {tp: low for tp, (low, _) in self._bounds.items()})
+    def _on_batch(self, batch: Batch) -> None:
+        self._bounds = self.check_topics()
+        lost = losses(batch.starts, batch.ends, {tp: low for tp, (low, _) in self._bounds.items()})
         tell_losses(self.job, lost)
         self.summary.lost += lost
-        self._flight = sum(max(end - starts.get(tp, end), 0) for tp, end in ends.items())
-        self.summary.records += self.handle(Batch(number, frame, starts, ends))
+        self._flight = sum(max(end - batch.starts.get(tp, end), 0) for tp, end in batch.ends.items())
+        self.summary.records += self.handle(batch)
         self.summary.batches += 1
-        self._position |= ends
+        self._position |= batch.ends
 
-    def _check_topics(self) -> None:
+    def check_topics(self) -> dict[TopicPartition, tuple[int, int]]:
+        """The current start and end of each partition. Topics may have grown, but must not have been recreated."""
         now = self.job.cluster.topics()
-        for name, topic in self.job.topics.items():
+        for name, topic in list(self.job.topics.items()):
             if name not in now:
                 raise PipelineError(f"topic '{name}' was deleted while it was read")
             if now[name].topic_id != topic.topic_id:
                 raise PipelineError(recreated(name, self.store.root))
-
-    def _end(self, query: Any) -> None:
-        """The handler runs in a thread of its own, and may be in a commit: nothing is let go before it is through."""
-        self._stopping = True
-        query.stop()
-        if self._busy.acquire(timeout=_SETTLE_S):
-            self._busy.release()
+            self.job.topics[name] = now[name]
+        return self.job.bounds()
 
     def _now(self) -> Offsets:
         return {}
@@ -359,8 +336,8 @@ class _Runner(Watch):
         return self.summary.records + self._within()
 
     def _within(self) -> int:
-        """About how much of the batch under way is done, by its tasks."""
-        if not self._flight:
+        """Roughly how many records of the current batch are done, estimated from its tasks."""
+        if not self._flight or is_remote(self.job.spark):
             return 0
         tracker = self.job.spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
@@ -372,8 +349,39 @@ class _Runner(Watch):
         return max(super()._lag() - self._landed, 0)
 
 
+class _StreamRunner(Runner):
+    """Connects the callbacks of a stream to the handler."""
+
+    def __init__(self, job: Job, store: Store, handle: Handler, starts: Offsets) -> None:
+        super().__init__(job, store, handle, {**starts, **last_offsets(store)})
+        self.first = starts
+        self._busy = Lock()
+        self._stopping = False
+
+    def reset(self) -> None:
+        self.failure = None
+        self._stopping = False
+
+    def on_frame(self, frame: DataFrame, number: int) -> None:
+        with self._busy:
+            if self._stopping:
+                raise _Stopped
+            ends = batch_offsets(self.store, number)
+            if ends is None:
+                raise PipelineError(f"{self.store.root} has no offsets of batch {number}; it was changed from outside")
+            starts = batch_offsets(self.store, number - 1) or self.first
+            self.on_batch(Batch(number, lambda: frame, starts, ends))
+
+    def _end(self, query: Any) -> None:
+        """The handler runs in its own thread and may be in a commit: wait for it before releasing anything."""
+        self._stopping = True
+        query.stop()
+        if self._busy.acquire(timeout=_SETTLE_S):
+            self._busy.release()
+
+
 def commit_progress(job: Job, offsets: Mapping[TopicPartition, int]) -> None:
-    """To the consumer group; one that cannot be written to is worth a warning, not the pipeline's end."""
+    """Commit to the consumer group. A failure is a warning and does not end the pipeline."""
     if job.group is None or not offsets:
         return
     try:
@@ -383,7 +391,7 @@ def commit_progress(job: Job, offsets: Mapping[TopicPartition, int]) -> None:
 
 
 def tell_losses(job: Job, lost: list[Loss]) -> None:
-    """A warning each, or the end of the pipeline if it was to fail then."""
+    """One warning for each loss, or an error if the pipeline should fail on data loss."""
     for one in lost:
         text = (
             f"{one.topic}-{one.partition}: records {one.first} to {one.end - 1} were removed by retention before "
@@ -395,7 +403,7 @@ def tell_losses(job: Job, lost: list[Loss]) -> None:
 
 
 def losses(starts: Offsets, ends: Offsets, log_starts: Offsets) -> list[Loss]:
-    """What a batch was to read and is no longer there."""
+    """The offsets that a batch should read but that no longer exist."""
     return [
         Loss(tp[0], tp[1], start, min(log_starts[tp], ends.get(tp, start)))
         for tp, start in sorted(starts.items())

@@ -1,18 +1,18 @@
-"""Tables that change by whole commits, so that a crash at any point leaves each record in once.
+"""Tables that change only by atomic commits, so that a crash at any point leaves each record in the table once.
 
     OUT/_ottla/staging/          files being written
-    OUT/_ottla/checkpoint/       Spark's, and our note beside it
+    OUT/_ottla/checkpoint/       Spark's, with our note
     OUT/_ottla/lock              keeps a second writer out, on local disks
 
 Spark writes new files below `staging`. How they become part of the table is up to its format: `manifests` (plain
-Parquet), `delta` or `iceberg`; see `commits` for what they have in common.
+Parquet), `delta` or `iceberg`; see `commits` for their common parts.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.pipelines.commits import FOLDER, Change, CommitLog, DataFile, State
@@ -30,7 +30,7 @@ CHECKPOINT: Final = f"{FOLDER}/checkpoint"
 
 
 class Table:
-    """Open one with `Table.open`; close it to let other writers in."""
+    """Open one with `Table.open`. Close it to let other writers in."""
 
     def __init__(self, store: Store, log: CommitLog, description: dict[str, Any], lock: Any) -> None:
         self.store = store
@@ -38,7 +38,7 @@ class Table:
         self.description = description
         self.state = State()
         self.evolved: list[str] = []
-        """What was changed in its columns when it was opened, in words."""
+        """The changes to its columns when it was opened, in words."""
         self._lock = lock
         self._staged: list[str] = []
 
@@ -52,10 +52,10 @@ class Table:
         partition_by: tuple[str, ...] = (),
         **identity: Any,
     ) -> Table:
-        """For writing: other writers are kept out, and what a crash left undone is done.
+        """Open for writing: keeps other writers out, and finishes what a crash left undone.
 
-        `target` says in which format; without it, in the one that is there. A Delta or Iceberg table gets the columns
-        of `schema`.
+        `target` is the format of a new table; without it, the existing format is used. A Delta or Iceberg table gets
+        the columns of `schema`.
         """
         try:
             lock = store.lock()
@@ -78,7 +78,7 @@ class Table:
                 table.evolved = log.evolve(_arrow(schema))
             table.load()
             log.recover(table.state)
-            # Without a lock another writer may be at work there; plain Parquet has one writer at a time in any case.
+            # Without a lock another writer may be working there. Plain Parquet allows only one writer in any case.
             if lock is not None or log.format == DEFAULT_FORMAT:
                 store.delete(STAGING)
         except BaseException as error:
@@ -91,7 +91,7 @@ class Table:
 
     @classmethod
     def open(cls, store: Store, kind: str | None = None) -> Table:
-        """For reading."""
+        """Open for reading."""
         log = find_log(store)
         if log is None or log.describe() is None:
             raise PipelineError(f"{store.root} is no folder that `ottla pipeline {kind or 'archive'}` wrote")
@@ -118,20 +118,31 @@ class Table:
     def format(self) -> str:
         return self.log.format
 
+    def evolve(self, schema: StructType) -> list[str]:
+        """Add the columns that the table lacks. Returns the changes in words."""
+        changes = self.log.evolve(_arrow(schema))
+        if changes:
+            self.load()
+        return changes
+
     def load(self) -> None:
         self.state = self.log.load()
 
     def url(self, file: DataFile) -> str:
-        """Where Spark reads a file; other engines may have put theirs elsewhere."""
+        """The URL where Spark reads a file. Other engines may have put their files elsewhere."""
         if self.state.rows_deleted:
             raise PipelineError(
                 f"{self.store.root}: another engine has marked rows as deleted, which the files do not show; have it "
                 "rewrite them first (OPTIMIZE, REORG or rewrite_data_files)"
             )
+        return self.place(file)
+
+    def place(self, file: DataFile) -> str:
+        """The path of a file, even if some of its rows are deleted."""
         return file.path if "://" in file.path or file.path.startswith("/") else self.store.url(file.path)
 
     def staging(self) -> str:
-        """A fresh folder to write into, until the next commit."""
+        """A new folder to write into, until the next commit."""
         self._staged.append(f"{STAGING}/{uuid.uuid4().hex}")
         return self._staged[-1]
 
@@ -143,8 +154,9 @@ class Table:
         marks: Offsets | None = None,
         lost: Iterable[dict[str, Any]] = (),
         extra: Mapping[str, Any] | None = None,
+        delete_rows: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Add staged files (staged path -> file) and remove others, all or nothing."""
+        """Add staged files (staged path -> file), remove others, and mark rows as deleted, atomically."""
         for staged in add:
             self.store.sync(staged)
         change = Change(
@@ -155,6 +167,7 @@ class Table:
             dict(marks or {}),
             list(lost),
             dict(extra or {}),
+            dict(delete_rows or {}),
         )
         self.log.commit(change, self.state)
         while self._staged:
@@ -163,7 +176,7 @@ class Table:
 
 
 def _arrow(schema: StructType | None) -> Any:
-    """All columns may be null: tombstones have no values."""
+    """All columns are nullable, because tombstones have no values."""
     if schema is None:
         return None
     import pyarrow

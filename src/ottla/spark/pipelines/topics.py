@@ -1,4 +1,4 @@
-"""The cluster beside a Spark job: its topics, where they begin and end, and the group that shows the progress."""
+"""The cluster that a Spark job works with: its topics, their offsets, and the group that shows the progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is now; the id changes when it is deleted and created again."""
+    """The current state of a topic. The id changes when it is deleted and recreated."""
 
     name: str
     topic_id: str
@@ -31,15 +31,15 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """Short conversations with a cluster, each over a connection of its own. Can be sent to executors."""
+class BlockingClient:
+    """Short calls to a cluster, each over its own connection. Can be sent to executors."""
 
     bootstrap: str
     properties: Mapping[str, str] = field(repr=False)
     timeout_s: float = 30.0
 
     def call(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Run a conversation; from a thread of its own, as a notebook's thread has a loop already."""
+        """Run a call in a separate thread, because a notebook's thread already has an event loop."""
 
         async def main() -> T:
             async with self.client() as client:
@@ -60,7 +60,7 @@ class Cluster:
     # --- topics ------------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicInfo]:
-        """All topics but internal ones."""
+        """All topics except internal ones."""
 
         async def ask(client: Client) -> dict[str, TopicInfo]:
             from ottla.client.routing import named
@@ -97,7 +97,7 @@ class Cluster:
     def ensure_topic(
         self, name: str, partitions: int, configs: Mapping[str, str] | None = None, *, at_least: int = 1
     ) -> None:
-        """Create a topic unless it is there; one with fewer partitions than there must be is an error."""
+        """Create a topic unless it exists. It is an error if it has too few partitions."""
 
         async def ask(client: Client) -> None:
             from ottla.client.admin import NewTopic, create_topics
@@ -108,7 +108,7 @@ class Cluster:
                 result = (await create_topics(client, [NewTopic(name, partitions, -1, dict(configs or {}))]))[name]
                 if isinstance(result, KafkaError) and not isinstance(result, TopicAlreadyExists):
                     raise PipelineError(f"topic '{name}' cannot be created: {result.message}")
-                # Apache Kafka acknowledges a topic a moment before all of its brokers know it.
+                # Apache Kafka acknowledges a topic shortly before all of its brokers know it.
                 await _known_everywhere(client, name)
             elif len(known.partitions) < at_least:
                 raise PipelineError(
@@ -123,7 +123,7 @@ class Cluster:
     def bounds(
         self, partitions: Iterable[TopicPartition], committed: bool = True
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of each; the end is the last stable offset where only committed records are read."""
+        """The first offset and the end of each partition. For committed reads the end is the last stable offset."""
         wanted = list(partitions)
 
         async def ask(client: Client) -> dict[TopicPartition, tuple[int, int]]:
@@ -136,7 +136,7 @@ class Cluster:
         return self.call(ask)
 
     def at_time(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> Offsets:
-        """The first offset at or after a time; the end of the partition where all records are older."""
+        """The first offset at or after a time, or the end of the partition if all records are older."""
         wanted = list(partitions)
 
         async def ask(client: Client) -> Offsets:
@@ -163,7 +163,7 @@ class Cluster:
         self.call(ask)
 
     def committed(self, group: str, *, stable: bool = False) -> dict[TopicPartition, Committed]:
-        """With `stable` commits that wait for the end of a transaction are waited for."""
+        """With `stable`, wait for commits of ongoing transactions."""
 
         async def ask(client: Client) -> dict[TopicPartition, Committed]:
             from ottla.client.offsets import committed
@@ -173,7 +173,7 @@ class Cluster:
         return self.call(ask)
 
     def forget(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Take back what a group committed."""
+        """Delete a group's committed offsets."""
         wanted = list(partitions)
 
         async def ask(client: Client) -> None:
@@ -201,7 +201,7 @@ def partitions_of(topics: Mapping[str, TopicInfo]) -> list[TopicPartition]:
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Offsets as Spark and our manifests write them: {"topic": {"0": 23}}."""
+    """Offsets in the format of Spark and our manifests: {"topic": {"0": 23}}."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset

@@ -1,10 +1,10 @@
-"""Appending to one partition in transactions, each of which also commits how far its source is: all of it or nothing.
+"""Appending to one partition in transactions, each of which also commits the position in its source atomically.
 
-The transactional id belongs to the partition. Whoever opens it again (a task that is repeated, a run after a crash)
-fences the writer before and ends its open transaction, and only then asks how far that one was. So what two of them
-append is never there twice and never out of order, and it does not matter who else writes to the partition.
-The requests are those of Kafka 2.5 to 3.9, which every later broker serves too: partitions and groups are added by
-name, and a transaction ends without a new epoch.
+The transactional id belongs to the partition. The next task that opens it (a repeated task, a run after a crash) fences
+the previous writer and ends its open transaction, and only then reads its position. So two writers never append a
+record twice or out of order, regardless of other programs that write to the partition. The requests are those of Kafka
+2.5 to 3.9, which every later broker supports too: partitions and groups are added by name, and a transaction ends
+without a new epoch.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from ottla.wire.messages.transactions import (
 )
 
 TIMEOUT_MS: Final = 60_000
-"""After a crash readers of committed records wait so long for the open transaction, unless the run goes on earlier."""
+"""How long readers of committed records wait for an open transaction after a crash, unless a new run starts earlier."""
 BATCH_BYTES: Final = 256 * 1024
 TRANSACTION_BYTES: Final = 8 << 20
-"""Few enough that readers see them soon, many enough that the transaction's own requests cost next to nothing."""
+"""Small enough that readers see the records soon, large enough that the transaction's own requests cost little."""
 _SHORT_WAITS, _SHORT_WAIT_S = 20, 0.005
 _NEWEST: Final = {"init": 4, "partitions": 3, "produce": 11, "offsets": 3, "commit": 3, "end": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a source is: the next offset to take from it, and how many records were taken so far."""
+    """The position in a source: the next offset to read, and how many records were read so far."""
 
     offset: int = 0
     records: int = 0
@@ -53,7 +53,7 @@ class Reached:
 
     @classmethod
     def of(cls, text: str) -> Reached:
-        """From what was committed beside an offset; another program's words are no progress of ours."""
+        """Parse the metadata of a committed offset. Text of another program means no progress."""
         try:
             found = json.loads(text)
             return cls(int(found["next"]), int(found["records"]))
@@ -62,7 +62,7 @@ class Reached:
 
 
 class Appender:
-    """One partition. After a failure it is of no use: open another."""
+    """One partition. It cannot be used after a failure: open another."""
 
     def __init__(self, client: Client, tp: TopicPartition, name: str, group: str, codec: int) -> None:
         self._client = client
@@ -81,7 +81,7 @@ class Appender:
         self.reached = Reached()
 
     async def open(self) -> Reached:
-        """Fence who wrote before, and learn how far that one came."""
+        """Fence the previous writer, and return its progress."""
         request = InitProducerIdRequest(transactional_id=self._name, transaction_timeout_ms=TIMEOUT_MS)
         answer = await self._ask(request, "init")
         self._producer = (answer.producer_id, answer.producer_epoch)
@@ -95,11 +95,11 @@ class Appender:
 
     @property
     def open_s(self) -> float:
-        """Seconds since the first record of the transaction."""
+        """Seconds since the first record of the transaction was added."""
         return 0.0 if self._began is None else time.monotonic() - self._began
 
     async def add(self, source_offset: int, record: Record) -> None:
-        """Append a record; what was appended is committed by `commit`, or earlier when it is much."""
+        """Append a record. It is committed by `commit`, or earlier if the transaction gets large."""
         if self._began is None:
             await self._begin()
         size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
@@ -114,7 +114,7 @@ class Appender:
             await self.commit()
 
     async def commit(self) -> None:
-        """End the transaction: the records and the progress become visible at once."""
+        """End the transaction: the records and the progress become visible together."""
         if self._began is None:
             return
         await self._submit()
@@ -127,7 +127,7 @@ class Appender:
         self._bytes = 0
 
     async def abandon(self) -> None:
-        """After a failure: end what is under way. The transaction is aborted by whoever opens the id next."""
+        """Clean up after a failure. The next writer that opens the id aborts the transaction."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
@@ -154,7 +154,7 @@ class Appender:
         await self._ask(add, "offsets")
         entry = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
             partition_index=self._tp[1],
-            # Behind the marker that ends the transaction, so that tools show no lag.
+            # After the marker that ends the transaction, so that tools show no lag.
             committed_offset=self._end + 1,
             committed_metadata=self.reached.text(),
         )
@@ -183,7 +183,7 @@ class Appender:
                 _check(answer.error_code)
             return answer
 
-        # The markers of the transaction before are written in the background: mostly a matter of milliseconds.
+        # The markers of the previous transaction are written in the background, usually within milliseconds.
         for _ in range(_SHORT_WAITS):
             try:
                 return await attempt()
@@ -194,7 +194,7 @@ class Appender:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     async def _submit(self) -> None:
-        """One batch is under way while the next is gathered."""
+        """One batch is in flight while the next one is collected."""
         await self._sent()
         records, self._waiting, self._waiting_bytes = self._waiting, [], 0
         if records:

@@ -1,8 +1,8 @@
-"""`upkeep`: what a table no longer needs is removed: versions that are too old, and files that none of the others name.
+"""`upkeep`: removes what a table no longer needs: old versions, and files that no other version names.
 
-Delta and Iceberg keep the files of earlier versions, so that one can look back at them. A writer that was killed leaves
-files that no commit names. Both are removed once they are older than `expire_ms`; what other engines have written a
-moment ago and are about to commit is younger. The offsets that say how far the table is are always kept.
+Delta and Iceberg keep the files of earlier versions for time travel. A killed writer leaves files that no commit names.
+Both are removed once they are older than `expire_ms`. Files that other engines have just written and not committed yet
+are younger. The offsets that hold the table's progress are always kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Upkeep:
     format: str = ""
     dry_run: bool = False
     versions: int = 0
-    """Versions that can no longer be looked back at."""
+    """Versions that are no longer available for time travel."""
     files: list[str] = field(default_factory=list)
     bytes: int = 0
     seconds: float = 0.0
@@ -43,12 +43,12 @@ def upkeep(table: str, *, expire_ms: int = DEFAULT_EXPIRE_MS, dry_run: bool = Fa
 
 
 def remove_unused(location: str, before_ms: int, dry_run: bool) -> Upkeep:
-    """With the moment before which things are old."""
+    """Like `upkeep`, with an absolute time."""
     began = time.monotonic()
     store = open_store(location, None)
     table = Table.open(store)
     if not dry_run:
-        # The lock keeps writers of ours out, whose files are in place before they are committed.
+        # The lock keeps our own writers out, which put files in place before they commit them.
         table = Table.create_or_open(store, table.description["kind"])
     with table:
         result = Upkeep(store.root, table.format, dry_run)

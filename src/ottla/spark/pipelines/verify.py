@@ -1,9 +1,9 @@
 """`verify`: proof that each offset of an archive is in exactly one committed file.
 
-Three things are checked. Every file holds what its name and the manifest say. No offset is in two files. What lies
-between the first and the last archived offset and is in no file, is not in the log either: there was a transaction's
-marker, an aborted record, or a record that compaction removed. What the log itself no longer has cannot be checked
-that way; it is counted as `gone`, and as `lost` where the archive saw it happen.
+Three things are checked. Every file holds what its name and the manifest say. No offset is in two files. Offsets
+between the first and the last archived one that are in no file are not in the log either: they belong to a transaction
+marker, an aborted record, or a record that compaction removed. Offsets that the log has deleted cannot be checked this
+way. They are counted as `gone`, or as `lost` if the archive noticed the deletion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """One archived partition; offsets from `begin` up to before `end` are covered."""
+    """One archived partition. Covers the offsets from `begin` up to, but not including, `end`."""
 
     topic: str
     partition: int
@@ -39,25 +39,25 @@ class PartitionReport:
     records: int = 0
     duplicates: int = 0
     missing: int = 0
-    """Records that the log has and no file."""
+    """Records that are in the log but in no file."""
     gaps: int = 0
-    """Offsets in no file that the log does not have either."""
+    """Offsets that are neither in a file nor in the log."""
     gone: int = 0
-    """Offsets in no file that the log no longer reaches back to."""
+    """Offsets in no file, from before the start of the log."""
     changed: int = 0
-    """Records that differ from the log's (looked for with content=True)."""
+    """Records that differ from the log (checked with content=True)."""
 
 
 @dataclass(slots=True)
 class Verification:
-    """The verdict, and what it rests on."""
+    """The verdict, and its evidence."""
 
     archive: str
     partitions: list[PartitionReport] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     against_log: bool = True
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """What the archive saw removed before it could read it."""
+    """Records that were removed before the archive could read them."""
     seconds: float = 0.0
 
     @property
@@ -119,7 +119,7 @@ def _partitions(table: Table) -> dict[TopicPartition, PartitionReport]:
 
 
 def _count_partitions(frame: DataFrame, reports: dict[TopicPartition, PartitionReport]) -> None:
-    """By the records themselves, where other engines have merged files of several partitions."""
+    """Count by the records themselves, because other engines may merge files of several partitions."""
     from pyspark.sql import functions as F
 
     rows = (
@@ -139,7 +139,7 @@ def _count_partitions(frame: DataFrame, reports: dict[TopicPartition, PartitionR
 
 def _check_files(table: Table, found: Verification) -> None:
     if table.format != "parquet":
-        # Files that the log does not name are seen by nobody; those that it names must be there.
+        # Readers ignore files that the commit log does not name. Files that it names must exist.
         for file in table.state.files.values():
             if not table.store.exists(file.path):
                 found.problems.append(f"{file.path} is missing")
@@ -154,9 +154,11 @@ def _check_files(table: Table, found: Verification) -> None:
 
 
 def _check_contents(frame: DataFrame, table: Table, found: Verification) -> bool:
-    """Each file against its manifest entry, and so against its name; whether no offset is twice in a file."""
+    """Compare each file with its manifest entry, and so its name. Returns whether no file holds an offset twice."""
     from pyspark.sql import functions as F
 
+    if not table.state.files:
+        return True
     rows = (
         frame.select("topic", "partition", "offset", "_metadata.file_name")
         .groupBy("file_name")
@@ -185,7 +187,7 @@ def _same_partition(file: DataFile, row: Any) -> bool:
 
 
 def _disjoint(table: Table) -> bool:
-    """Whether the files' names alone show that no offset is in two of them."""
+    """Whether the file names alone show that no offset is in two files."""
     if any(file.partition == MIXED for file in table.state.files.values()):
         return False
     files = sorted(table.state.files.values(), key=lambda file: (file.topic, file.partition, file.first_offset))
@@ -196,7 +198,7 @@ def _disjoint(table: Table) -> bool:
 
 
 def _check_duplicates(frame: DataFrame, reports: dict[TopicPartition, PartitionReport], found: Verification) -> None:
-    """Offset by offset, where dates interleave and so the ranges of files do."""
+    """Check each offset. Needed if dates interleave, because then the offset ranges of files do too."""
     from pyspark.sql import functions as F
 
     twice = frame.groupBy("topic", "partition", "offset").count().where("count > 1")
@@ -257,7 +259,7 @@ def _check_log(
 
 
 def _below(frame: DataFrame, tp: TopicPartition, report: PartitionReport, log_start: int) -> int:
-    """Offsets in no file that lie before the start of the log."""
+    """Offsets in no file, from before the start of the log."""
     from pyspark.sql import functions as F
 
     edge = min(log_start, report.end)
@@ -270,7 +272,7 @@ def _below(frame: DataFrame, tp: TopicPartition, report: PartitionReport, log_st
 def _compare(
     log: DataFrame, frame: DataFrame, reports: dict[TopicPartition, PartitionReport], found: Verification
 ) -> None:
-    """All of each record that is in both."""
+    """Compare the full content of each record that is in both."""
     from pyspark.sql import functions as F
 
     def digest(rows: DataFrame, name: str) -> DataFrame:

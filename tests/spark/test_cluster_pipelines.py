@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import ottla.spark
-from ottla.spark.pipelines.topics import Cluster
+from ottla.spark.pipelines.topics import BlockingClient
 
 JSON = {"value_format": "json", "schema": "n INT"}
 
 
 def test_a_file_of_pipelines_on_a_master_and_a_worker(
-    spark: Any, spark_master: str, broker: Any, make_topic: Any, send: Any, until: Any, tmp_path: Path
+    spark: Any,
+    spark_master: str,
+    compiled_python: str,
+    broker: Any,
+    make_topic: Any,
+    send: Any,
+    until: Any,
+    tmp_path: Path,
 ) -> None:
     topic = make_topic(2)
     for partition in (0, 1):
@@ -45,9 +52,15 @@ def test_a_file_of_pipelines_on_a_master_and_a_worker(
     out, err = tmp_path / "out", tmp_path / "err"
     with out.open("wb") as sink, err.open("wb") as words:
         child = subprocess.Popen(
-            command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=sink, stderr=words, start_new_session=True
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYSPARK_PYTHON": compiled_python},
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=words,
+            start_new_session=True,
         )
-    cluster = Cluster(broker.bootstrap, {})
+    cluster = BlockingClient(broker.bootstrap, {})
 
     def reached(end: int) -> bool:
         assert child.poll() is None, err.read_text()
@@ -66,7 +79,7 @@ def test_a_file_of_pipelines_on_a_master_and_a_worker(
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait(60)
-    assert "interrupted; the same command goes on from here" in err.read_text()
+    assert "interrupted; run the same command to continue from here" in err.read_text()
     done = {one["name"]: one for one in json.loads(out.read_text())}
     assert {name: (one["records"], one["lag"], one["interrupted"]) for name, one in done.items()} == {
         "counts": (100, 0, False),

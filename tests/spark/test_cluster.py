@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pyspark
+import pytest
+
+import ottla.spark
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "spark"
 
 DRIVER = """
 import json, sys
@@ -34,3 +42,37 @@ def test_a_standalone_cluster(broker: Any, make_topic: Any, send: Any, spark_mas
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(out.read_text()) == {"ottla": 1000, "kafka": 1000, "written": 1000}
+
+
+@pytest.mark.parametrize("script", ["submit-kubernetes.sh", "submit-yarn.sh"])
+def test_the_submit_examples(
+    script: str,
+    spark: Any,
+    broker: Any,
+    make_topic: Any,
+    send: Any,
+    spark_master: str,
+    compiled_python: str,
+    tmp_path: Path,
+) -> None:
+    """On the standalone master; their settings for the other ones do no harm there."""
+    topic = make_topic(2, retention_ms=-1)
+    for partition in (0, 1):
+        send(topic, [(b"k", b"v")] * 30, partition)
+    bin_folder = Path(pyspark.__file__).parent / "bin"
+    environment = {key: value for key, value in os.environ.items() if key != "PYSPARK_GATEWAY_PORT"}
+    environment |= {"PATH": f"{bin_folder}:{os.environ['PATH']}", "MASTER": spark_master, "DEPLOY_MODE": "client"}
+    environment |= {
+        "ENVIRONMENT": "",
+        "MEMORY": "512m",
+        "PYSPARK_PYTHON": compiled_python,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    out = str(tmp_path / "archive")
+    command = [str(EXAMPLES / script), topic, "--bootstrap", broker.bootstrap, "--out", out, "--format", "delta"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert f"archived 60 records to {out}" in done.stdout
+    assert ottla.spark.verify(out, content=True, bootstrap=broker.bootstrap, spark=spark).problems == []
