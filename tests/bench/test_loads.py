@@ -6,7 +6,7 @@ from ottla.bench import payloads
 from ottla.bench.lines.mixed import fairness, growth
 from ottla.bench.lines.topics import new_topic
 from ottla.bench.load import drive
-from ottla.bench.loads.beside import cleaned_up_to
+from ottla.bench.loads.beside import cleaned_up_to, first_dirty
 from ottla.bench.loads.fill import stamped
 from ottla.bench.targets import OttlaMaker
 from ottla.errors import NotLeaderOrFollower
@@ -62,15 +62,22 @@ def test_a_heartbeat_among_many_members_is_answered(broker, kind):
     assert drive(broker, "member_requests", topic=name, **options)["requests"] > 0
 
 
+def test_all_consumers_that_wait_are_woken(broker):
+    woken = drive(broker, "waking", topic=new_topic(broker, 1), consumers=3, rounds=2)
+    assert len(woken["first"]) == len(woken["last"]) == 2
+    assert all(0 < first <= last for first, last in zip(woken["first"], woken["last"], strict=True))
+
+
 def test_a_topic_that_becomes_compacted_is_compacted(broker):
     configs = {"segment.bytes": str(2**20), "min.cleanable.dirty.ratio": "0.01"}
     with broker.client() as client:
         client.create_topics(["dirty"], 1, configs)
-    drive(broker, "fill_keyed", topic="dirty", record_bytes=100, batch_bytes=1000, limit_bytes=3_000_000)
+    size = {"record_bytes": 100, "batch_bytes": 1000, "limit_bytes": 9_000_000}
+    drive(broker, "fill_keyed", topic="dirty", codec="lz4", keys=500, **size)
     watched = {"dirty_topic": "dirty", "folder": str(broker.folder), "pid": broker.pid, "limit_seconds": 30.0}
     done = drive(broker, "compacting", topic=new_topic(broker, 1), connections=1, rate=100, **watched)
     assert done["latencies"] and done["added_mb"] >= 0
-    assert cleaned_up_to(broker.folder, "dirty") > 0
+    assert cleaned_up_to(broker.folder, "dirty") == first_dirty(broker.folder, "dirty") > 0
 
 
 def test_stamped_batches_are_sound_and_a_millisecond_apart():

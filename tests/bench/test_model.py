@@ -29,6 +29,7 @@ def test_a_bar_holds_at_its_limit_and_not_beyond():
 
 def test_a_bar_reads_as_in_the_table():
     assert str(at_least(1.5)) == "≥ 1.5×"
+    assert str(at_least(1, "kfake")) == "≥ 1× kfake"
     assert str(at_most(0.4)) == "≤ 0.4×"
     assert str(value_at_most(20)) == "≤ 20"
     assert str(value_at_least(0.5)) == "≥ 0.5"
@@ -67,13 +68,21 @@ def test_ratio_is_unknown_without_both_sides(subject, reference, expected):
     ],
 )
 def test_a_result_is_judged_by_its_bar(bars, subject, reference, verdict):
-    assert judge(Figure("f", "MB/s", True, bars), subject, reference) == verdict
+    assert judge(Figure("f", "MB/s", True, bars), {"ottla": subject, "kafka": reference}) == verdict
 
 
-def test_without_a_reference_broker_only_values_are_judged():
+def test_without_the_other_broker_only_values_are_judged():
     figure = Figure("f", "MB", False, (at_most(0.12), value_at_most(60)))
-    assert judge(figure, 40.0, None, has_reference=False) == "pass"
-    assert judge(Figure("f", "MB", False, (at_most(0.12),)), 40.0, None, has_reference=False) == ""
+    assert judge(figure, {"ottla": 40.0}) == "pass"
+    assert judge(Figure("f", "MB", False, (at_most(0.12),)), {"ottla": 40.0, "kfake": 1.0}) == ""
+
+
+def test_a_bar_may_name_the_broker_that_it_compares_with():
+    figure = Figure("f", "ms", False, (at_most(0.7), at_most(1, "kfake")))
+    assert judge(figure, {"ottla": 0.3, "kafka": 0.5, "kfake": 0.4}) == "pass"
+    assert judge(figure, {"ottla": 0.3, "kafka": 0.5, "kfake": 0.2}) == "miss"
+    assert judge(figure, {"ottla": 0.3, "kafka": 0.5}) == "pass"
+    assert judge(figure, {"ottla": 0.3, "kfake": None}) == "unknown"
 
 
 def test_percentiles_are_of_the_nearest_rank():
@@ -111,7 +120,7 @@ def test_every_registered_line_is_complete():
     assert bars["requests-1 rate"] == (at_least(1.5),)
     assert bars["requests-5 rate"] == (at_least(3),)
     assert bars["requests-5 cpu_us"] == (at_most(0.35),)
-    assert bars["latency p50_ms"] == (at_most(0.7),)
+    assert bars["latency p50_ms"] == (at_most(0.7), at_most(1, "kfake"))
     assert bars["latency p99_ms"] == (at_most(1),)
     assert bars["join-1 ms"] == bars["join-10 ms"] == (at_most(0.5),)
     assert bars["commits-5 rate"] == (at_least(3),)
@@ -132,6 +141,13 @@ def test_every_registered_line_is_complete():
     assert bars["crowd producers"] == bars["crowd consumers"] == (value_at_least(0.5),)
     assert bars["lookup-time cpu_growth"] == (value_at_most(1.2),)
     assert bars["crowd growth"] == (value_at_most(1.1),)
-    assert bars["small-beside-large p99_ms"] == (value_at_most(20),)
+    assert bars["small-beside-large p50_ms"] == (at_most(1),)
+    assert bars["small-beside-large p99_ms"] == (at_most(1), value_at_most(20))
+    assert bars["small-beside-large mb_s"] == (at_least(1.5),)
     assert bars["stopped-readers p99_ms"] == (value_at_most(20),)
-    assert bars["compaction slower"] == (value_at_most(2),)
+    assert bars["compaction slower"] == (value_at_most(1.5),)
+    assert bars["compaction seconds"] == bars["recovery s"] == bars["partitions-10k create_s"] == (at_most(1),)
+    assert bars["produce-growing-64k-4 mb_s"] == bars["produce-growing-512k-1 mb_s"] == (at_least(2),)
+    for name in ("produce-64k-4", "produce-512k-1", "produce-lz4-4", "fetch-1", "fetch-4"):
+        assert bars[f"memory-{name} mb_s"] == (at_least(1, "kfake"),)
+    assert bars["spawn ms"] == (value_at_most(120),)

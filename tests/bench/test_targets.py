@@ -23,7 +23,7 @@ def test_a_bad_bootstrap_is_refused(text):
         parse_bootstrap(text)
 
 
-def test_what_needs_a_process_is_not_measurable_without_one():
+def test_a_remote_broker_has_no_process_figures():
     target = parse_bootstrap("other=127.0.0.1:9092")
     with pytest.raises(NotMeasurable):
         target.cpu_seconds()

@@ -26,7 +26,7 @@ CLIENT_ID = "ottla-bench"
 TIMEOUT_SECONDS = 60.0
 SIZE = struct.Struct(">i")
 
-# Versions that Kafka 3.9 and 4.3 both serve and that name topics by name, so that frames can be encoded beforehand.
+# Versions that Kafka 3.9 and 4.3 both serve. They use topic names instead of ids, so frames can be pre-encoded.
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 METADATA_VERSION = 9
@@ -42,7 +42,7 @@ def connect(address: tuple[str, int], timeout_seconds: float | None = TIMEOUT_SE
 
 
 def frame(request: Any, version: int, correlation_id: int = 0) -> bytes:
-    """The request as it goes over the wire, length prefix included."""
+    """The encoded request, including its length prefix."""
     return encode_request(request, version, correlation_id, CLIENT_ID)
 
 
@@ -69,7 +69,7 @@ def decode_response(api_key: int, version: int, payload: bytes | bytearray) -> A
 
 
 class Client:
-    """One connection that asks for what the broker serves before it sends a thing."""
+    """One connection. It asks for the broker's versions before it sends anything else."""
 
     def __init__(self, address: tuple[str, int], timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.address = address
@@ -111,7 +111,7 @@ class Client:
         self.await_leaders(names)
 
     def await_leaders(self, names: list[str]) -> None:
-        """A topic is announced a moment before Kafka accepts writes to it."""
+        """Wait until the topics have leaders: Kafka announces a topic shortly before it accepts writes to it."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names])
 
         def ready() -> bool:
@@ -124,7 +124,7 @@ class Client:
         wait_until(ready, "leaders of new topics")
 
     def leaders(self, topic: str) -> list[tuple[str, int]]:
-        """Where each partition of a topic is served. A broker that is alone is where it was found."""
+        """The address of each partition's leader. For a single broker that is the address of this connection."""
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
         answer = self.call(request, METADATA_VERSION)
         nodes = {node.node_id: (node.host, node.port) for node in answer.brokers}
@@ -134,7 +134,7 @@ class Client:
         return [self.address if len(nodes) == 1 else nodes[each.leader_id] for each in partitions]
 
     def coordinator(self, key: str, kind: Literal["group", "transaction"]) -> tuple[str, int]:
-        """Where a group or a transactional id is looked after."""
+        """The address of the coordinator of a group or a transactional id."""
         found: list[Any] = []
 
         def find() -> None:
@@ -151,7 +151,7 @@ class Client:
             raise_for(result.error_code)
 
     def await_coordinator(self, key: str, kind: Literal["group", "transaction"]) -> None:
-        """On a fresh broker the first look-up makes the internal topic, and is answered with "not yet" meanwhile."""
+        """Wait for a coordinator: on a new broker, look-ups fail until the first one has created the internal topic."""
         request = FindCoordinatorRequest(key=key, key_type=CoordinatorType[kind.upper()])
 
         def find() -> None:

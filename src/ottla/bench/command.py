@@ -1,9 +1,10 @@
-"""`ottla bench`: options, brokers, and where the results go."""
+"""`ottla bench`: options, brokers and output."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from ottla.bench import lines as _lines  # noqa: F401  (fills the table)
 from ottla.bench import plot, report
 from ottla.bench.model import LINES, Line, Size, select
 from ottla.bench.runner import TRIES, Results, run, to_stderr, warm_up
-from ottla.bench.targets import KafkaMaker, Maker, OttlaMaker, Target, parse_bootstrap
+from ottla.bench.targets import CommandMaker, KafkaMaker, Maker, OttlaMaker, Target, parse_bootstrap
 
 PAGE = Path("docs/performance.md")
 PLOT = Path("docs/performance.svg")
@@ -31,15 +32,18 @@ def listing(lines: list[Line]) -> str:
 
 
 def project_root() -> Path:
-    """The checkout that this package runs from, where its scripts and docs are."""
+    """The checkout that this package runs from, with its scripts and docs."""
     root = Path(__file__).resolve().parents[3]
     return root if (root / "scripts" / "kafka-start").exists() else Path.cwd()
 
 
 def makers(arguments: argparse.Namespace, data: Path) -> list[Maker]:
-    """Makers of the brokers that --brokers names; the same kind twice shows the noise of the machine."""
+    """Makers for the brokers in --brokers; naming the same kind twice shows the noise of the machine."""
     made: list[Maker] = []
-    script = arguments.kafka_start or project_root() / "scripts" / "kafka-start"
+    scripts = project_root() / "scripts"
+    script = arguments.kafka_start or scripts / "kafka-start"
+    kfake = f"{shlex.quote(str(scripts / 'kfake-start'))} {{port}}"
+    commands = {"kfake": kfake, **named_commands(arguments.broker_commands)}
     for kind in filter(None, arguments.brokers.split(",")):
         same = sum(maker.name.rpartition("#")[0] == kind or maker.name == kind for maker in made)
         name = f"{kind}#{same + 1}" if same else kind
@@ -49,11 +53,25 @@ def makers(arguments: argparse.Namespace, data: Path) -> list[Maker]:
             if not Path(script).exists():
                 raise ValueError(f"{script} is missing; name it with --kafka-start, or leave kafka out of --brokers")
             made.append(KafkaMaker(name, data, arguments.base_port, Path(script)))
+        elif kind in commands:
+            made.append(CommandMaker(name, data, arguments.base_port, commands[kind]))
         else:
             raise ValueError(
-                f"--brokers knows ottla and kafka, not {kind!r}; others come with --bootstrap NAME=HOST:PORT"
+                f"--brokers knows ottla, kafka and kfake, not {kind!r}; others come with --command {kind}=… or "
+                "--bootstrap NAME=HOST:PORT"
             )
     return made
+
+
+def named_commands(texts: list[str]) -> dict[str, str]:
+    """{name: command} from --command NAME=COMMAND."""
+    found = {}
+    for text in texts:
+        name, equals, command = text.partition("=")
+        if not (name and equals and command.strip()):
+            raise ValueError(f"--command {text!r} is not NAME=COMMAND")
+        found[name] = command
+    return found
 
 
 def broker_versions(targets: list[Target]) -> dict[str, str]:
@@ -71,7 +89,7 @@ def bench(arguments: argparse.Namespace) -> int:
         raise ValueError("--write keeps what was measured at full size; leave out --quick")
     size = Size(quick=arguments.quick)
     with ExitStack() as stack:
-        # Apache Kafka outlives its parent process, so a benchmark that gets a signal must still stop its brokers.
+        # Apache Kafka outlives its parent process, so a benchmark must stop its brokers even after a signal.
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         stack.callback(signal.signal, signal.SIGTERM, before)
         folder = arguments.data or stack.enter_context(tempfile.TemporaryDirectory(prefix="ottla-bench-"))
@@ -110,7 +128,7 @@ def run_command(arguments: argparse.Namespace) -> int:
     try:
         return bench(arguments)
     except BrokenPipeError:
-        raise  # the reader of our output is gone, which the command line handles
+        raise  # the reader of our output has closed it; the command line handles that
     except (ValueError, OSError, RuntimeError) as error:
         print(f"ottla bench: {error}", file=sys.stderr)
         return 2

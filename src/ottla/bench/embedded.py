@@ -1,4 +1,4 @@
-"""What the line `embed` times: a broker inside this Python, from nothing to its first answer. Prints JSON.
+"""Measures the line `embed`: a broker in this Python process, up to its first answer. Prints JSON.
 
 Run as a program. Only the standard library is imported before the clock starts, as in a test that has a broker fixture.
 """
@@ -14,7 +14,7 @@ API_VERSIONS_V0 = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"
 
 
 async def start_and_ask() -> float:
-    """Seconds from making a broker until it has answered ApiVersions on its port."""
+    """Seconds from creating a broker until it has answered ApiVersions on its port."""
     from ottla.server.broker import Broker
 
     started = time.perf_counter()

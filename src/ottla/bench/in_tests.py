@@ -1,6 +1,6 @@
-"""What the lines about brokers inside tests time: each runs in a Python of its own and prints JSON.
+"""Measures the lines about brokers inside tests: each runs in a separate Python process and prints JSON.
 
-The client is the benchmark's own, over a raw socket, so that the figures are the broker's and not a client library's.
+They use the benchmark's client on a raw socket, so that the figures show the broker and not a client library.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_it(kafka, number):
 
 
 def consume_first(address: tuple[str, int], topic: str, group: str) -> None:
-    """Produce a record into a topic, join a group, and fetch it as its member."""
+    """Produce a record, join a group, and fetch the record as a member."""
     from ottla.bench import payloads
     from ottla.bench.client import FETCH_VERSION, Client, decode_response, raise_for, receive_frame, retried
     from ottla.bench.loads.members import JOIN_VERSION, SYNC_VERSION, join_request, sync_request
@@ -71,7 +71,7 @@ def consume_first(address: tuple[str, int], topic: str, group: str) -> None:
 
 
 def first_record() -> dict[str, float]:
-    """The first broker of this process, with every codec still to be compiled; imports are told apart."""
+    """The first broker of this process, before any codec is compiled; imports are measured separately."""
     started = time.perf_counter()
     import ottla.testing.threaded
 
@@ -111,13 +111,68 @@ def brokers() -> dict[str, float]:
     return {"fresh_ms": median(fresh) * 1e3, "reset_ms": median(resets) * 1e3}
 
 
+def secured() -> dict[str, float]:
+    """Create, start and stop a broker with certificates, users and rules."""
+    import ottla
+
+    seconds = []
+    for _ in range(ROUNDS + 1):
+        started = time.perf_counter()
+        with ottla.serve(tls=True, users={"alice": "secret"}, acls=["alice all topic:*"]):
+            seconds.append(time.perf_counter() - started)
+    return {"ms": median(seconds[1:]) * 1e3, "first_ms": seconds[0] * 1e3}
+
+
+def snapshots(megabytes: int) -> dict[str, float]:
+    """Take snapshots of a broker with this much data, in memory and in a folder."""
+    import ottla
+
+    figures: dict[str, float] = {}
+    value = bytes(900_000)
+    with tempfile.TemporaryDirectory() as folder:
+        for where, options in (("memory", {}), ("folder", {"data": f"{folder}/data"})):
+            with ottla.serve(**options) as broker:  # type: ignore[arg-type]
+                broker.topic("t").create(4)
+                for number in range(megabytes * 1_048_576 // len(value)):
+                    broker.topic("t").append([value], partition=number % 4)
+                broker.snapshot().close()  # rolls the segments of a folder once
+                taken, restored, branched = [], [], []
+                for _ in range(5):
+                    started = time.perf_counter()
+                    state = broker.snapshot()
+                    snapped = time.perf_counter()
+                    broker.restore(state)
+                    back = time.perf_counter()
+                    branch = broker.branch()
+                    branched.append(time.perf_counter() - back)
+                    branch.stop()
+                    state.close()
+                    taken.append(snapped - started)
+                    restored.append(back - snapped)
+                for name, seconds in (("snapshot", taken), ("restore", restored), ("branch", branched)):
+                    figures[f"{where}_{name}_ms"] = median(seconds) * 1e3
+    return figures
+
+
+def spawned() -> dict[str, float]:
+    """Start a broker in a child process, until its address is known."""
+    import ottla
+
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        with ottla.spawn():
+            times.append(time.perf_counter() - started)
+    return {"ms": median(times) * 1e3}
+
+
 def thousand(count: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "test_it.py").write_text(TESTS.format(count=count))
         (Path(folder) / "pytest.ini").write_text("[pytest]\n")
         command = [sys.executable, "-m", "pytest", "-q", "-p", "ottla.pytest_plugin", "-p", "no:cacheprovider"]
         started = time.perf_counter()
-        # Only this plugin: others that happen to be installed would be measured with it.
+        # Load only this plugin: other installed plugins would be measured with it.
         environ = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started
@@ -127,8 +182,9 @@ def thousand(count: int) -> dict[str, float]:
 
 
 def main(what: str, *arguments: str) -> None:
-    figures = {"first-record": first_record, "brokers": brokers}
-    print(json.dumps(figures[what]() if what in figures else thousand(int(arguments[0]))))
+    figures = {"first-record": first_record, "brokers": brokers, "secured": secured, "spawned": spawned}
+    sized = {"snapshots": snapshots, "thousand": thousand}
+    print(json.dumps(figures[what]() if what in figures else sized[what](int(arguments[0]))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The load generator: a child process, so that its work never delays the measuring and its CPU time is known.
+"""The load generator: a child process, so that it does not delay the measurement and its CPU time is known.
 
     python -m ottla.bench.load SPEC     SPEC is JSON: {"load": NAME, "host": …, "port": …, …}
 
@@ -22,7 +22,7 @@ from ottla.bench.model import NotMeasurable, NotServed
 
 Spec = dict[str, Any]
 Result = dict[str, Any]
-# A load gets its specification, prepares, and returns what is to be timed.
+# A load takes its specification, prepares, and returns the function to time.
 Load = Callable[[Spec], Callable[[], Result]]
 
 MODULES = {
@@ -39,10 +39,12 @@ MODULES = {
     "deaf": "beside",
     "compacting": "beside",
     "asking": "asking",
+    "probing": "probing",
     "requests": "requests",
     "commits": "requests",
     "member_requests": "members",
     "latency": "latency",
+    "waking": "latency",
     "join": "members",
     "idle_groups": "members",
     "many_offsets": "loading",
@@ -77,13 +79,13 @@ def main(argument: str) -> None:
     except Exception as error:
         result = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps(result), flush=True)
-    # Threads that still wait for a broker must not keep the process.
+    # Threads that still wait for a broker must not keep the process alive.
     os._exit(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Driven:
-    """What a load did, and the broker's CPU seconds over the same time (None where there is no process to ask)."""
+    """The result of a load, and the broker's CPU seconds during it (None if its process is not known)."""
 
     result: Result
     broker_cpu_seconds: float | None

@@ -1,8 +1,8 @@
-"""What the benchmark measures: lines, the figures each one yields, and the bars those figures must reach."""
+"""What the benchmark measures: lines, the figures of each line, and the bars that the figures must reach."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from statistics import median
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ottla.bench.targets import Target
 
 T = TypeVar("T")
+KAFKA = "kafka"  # bars compare with this broker unless they name another one
 
 
 class NotServed(Exception):
@@ -19,30 +20,35 @@ class NotServed(Exception):
 
 
 class NotMeasurable(Exception):
-    """The figure cannot be had for this target, such as CPU time of a broker on another machine."""
+    """The figure is not available for this target, such as the CPU time of a broker on another machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A limit on a figure: on its ratio to the reference broker, or on the subject's own value."""
+    """A limit on a figure: on its ratio to another broker, or on the subject's own value.
+
+    A run without that other broker does not judge the bar.
+    """
 
     limit: float
     at_least: bool
     of: Literal["ratio", "value"] = "ratio"
+    than: str = KAFKA
 
     def holds(self, measured: float) -> bool:
         return measured >= self.limit if self.at_least else measured <= self.limit
 
     def __str__(self) -> str:
-        return f"{'≥' if self.at_least else '≤'} {self.limit:g}{'×' if self.of == 'ratio' else ''}"
+        times = "" if self.of == "value" else "×" if self.than == KAFKA else f"× {self.than}"
+        return f"{'≥' if self.at_least else '≤'} {self.limit:g}{times}"
 
 
-def at_least(limit: float) -> Bar:
-    return Bar(limit, at_least=True)
+def at_least(limit: float, than: str = KAFKA) -> Bar:
+    return Bar(limit, at_least=True, than=than)
 
 
-def at_most(limit: float) -> Bar:
-    return Bar(limit, at_least=False)
+def at_most(limit: float, than: str = KAFKA) -> Bar:
+    return Bar(limit, at_least=False, than=than)
 
 
 def value_at_most(limit: float) -> Bar:
@@ -55,7 +61,7 @@ def value_at_least(limit: float) -> Bar:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number that a line yields. `bars` are judged for the subject; a figure without bars is only shown."""
+    """One number that a line measures. `bars` are judged for the subject; a figure without bars is only shown."""
 
     key: str
     unit: str
@@ -66,7 +72,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big a run is: the full one, or a quick one that only shows that everything works."""
+    """The size of a run: full, or quick, which only shows that everything works."""
 
     quick: bool = False
 
@@ -86,7 +92,7 @@ class Line:
     figures: tuple[Figure, ...]
     run: Run
     repeats: int = 3
-    reference: bool = True  # False: concerns Ottla alone, other brokers are not asked
+    reference: bool = True  # False: only runs on Ottla
 
     def figure(self, key: str) -> Figure:
         for figure in self.figures:
@@ -116,7 +122,7 @@ def line(name: str, title: str, *figures: Figure, repeats: int = 3, reference: b
 
 
 def select(lines: Iterable[Line], patterns: Iterable[str]) -> list[Line]:
-    """The lines that match any of the shell patterns; a pattern that matches none is an error, not an empty run."""
+    """The lines that match any of the shell patterns; a pattern without a match is an error, not an empty run."""
     lines, chosen = list(lines), set[str]()
     wanted = list(patterns)
     for pattern in wanted:
@@ -129,11 +135,11 @@ def select(lines: Iterable[Line], patterns: Iterable[str]) -> list[Line]:
 
 @dataclass(slots=True)
 class Samples:
-    """What one broker did on one line: the values of each figure, or why there are none."""
+    """The results of one broker for one line: the values of each figure, or why there are none."""
 
     values: dict[str, list[float]]
     problem: str | None = None
-    failed: bool = False  # an error, in contrast to "not served"
+    failed: bool = False  # an error, as opposed to "not served"
 
     def add(self, figures: dict[str, float]) -> None:
         for key, value in figures.items():
@@ -151,7 +157,7 @@ def ratio(subject: float | None, reference: float | None) -> float | None:
 
 
 def percentile(values: list[float], percent: float) -> float:
-    """The nearest-rank percentile; `values` need not be sorted."""
+    """The nearest-rank percentile; `values` may be unsorted."""
     if not values:
         raise ValueError("no values")
     ordered = sorted(values)
@@ -162,13 +168,17 @@ def percentile(values: list[float], percent: float) -> float:
 Verdict = Literal["pass", "miss", "unknown", ""]
 
 
-def judge(figure: Figure, subject: float | None, reference: float | None, *, has_reference: bool = True) -> Verdict:
-    """Whether every bar of the figure holds; "unknown" when a bar cannot be judged, "" when there is none to judge."""
+def judge(figure: Figure, medians: Mapping[str, float | None]) -> Verdict:
+    """Whether the figure reaches every bar; "unknown" if a bar cannot be judged, "" if there is none to judge.
+
+    `medians` contains every broker of the run, the subject first.
+    """
     verdicts = list[Verdict]()
+    subject = next(iter(medians.values()))
     for bar in figure.bars:
-        if bar.of == "ratio" and not has_reference:
+        if bar.of == "ratio" and bar.than not in medians:
             continue
-        measured = ratio(subject, reference) if bar.of == "ratio" else subject
+        measured = ratio(subject, medians[bar.than]) if bar.of == "ratio" else subject
         verdicts.append("unknown" if measured is None else "pass" if bar.holds(measured) else "miss")
     for verdict in ("miss", "unknown", "pass"):
         if verdict in verdicts:

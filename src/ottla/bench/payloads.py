@@ -17,8 +17,8 @@ from ottla.wire.messages import FetchRequest, ProduceRequest
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 ERROR = struct.Struct(">h")
 _SENTINEL_OFFSET = 0x1122334455667788
-FETCH_MAX_BYTES = 50 * 2**20  # the clients' default of fetch.max.bytes
-PARTITION_MAX_BYTES = 2**20  # the clients' default of max.partition.fetch.bytes
+FETCH_MAX_BYTES = 50 * 2**20  # the default of fetch.max.bytes
+PARTITION_MAX_BYTES = 2**20  # the default of max.partition.fetch.bytes
 WORDS = ("order", "payment", "user", "click", "view", "cart", "ship", "return", "refund", "search", "page", "mobile")
 COUNTRIES = ("AT", "CZ", "DE", "FR", "GB", "IT", "NL", "PL", "SE", "US")
 DEVICES = ("Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X)", "api/3.2")
@@ -28,11 +28,11 @@ DEVICES = ("Mozilla/5.0 (X11; Linux x86_64)", "Mozilla/5.0 (iPhone; CPU iPhone O
 class Batch:
     data: bytes
     record_count: int
-    payload_bytes: int  # as an application counts: the uncompressed batch
+    payload_bytes: int  # from the application's view: the uncompressed batch
 
 
 def value(rng: random.Random, size: int) -> bytes:
-    """Events of a shop in JSON, cut to size: names and shapes repeat, identifiers, amounts and times do not."""
+    """JSON events of a shop, cut to size: names and structure repeat; identifiers, amounts and times do not."""
     parts, length = [], 0
     while length < size:
         part = json.dumps(
@@ -58,7 +58,7 @@ def value(rng: random.Random, size: int) -> bytes:
 
 @cache
 def batch(record_bytes: int, batch_bytes: int, codec: str) -> Batch:
-    """A batch of about `batch_bytes` before compression, made of values of `record_bytes`."""
+    """A batch of about `batch_bytes` before compression, with values of `record_bytes`."""
     rng, now_ms = random.Random(7), int(time.time() * 1000)
     count = max(1, batch_bytes // (record_bytes + 8))
     records = [Record(index, now_ms, None, value(rng, record_bytes), ()) for index in range(count)]
@@ -78,8 +78,8 @@ def produce_frame(topic: str, partition: int, records: bytes, acks: int = 1, ver
 
 
 def check_produced(answer: bytes | bytearray, topic: str) -> None:
-    """Raise the error in an answer to a produce frame, length prefix included, without decoding all of it."""
-    # Length, correlation id, tags, topics, the name, partitions, partition: then comes the error.
+    """Raise the error in a produce answer, which includes its length prefix, without decoding all of it."""
+    # The error follows length, correlation id, tags, topics, the name, partitions and partition.
     error_at = 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
     (code,) = ERROR.unpack_from(answer, error_at)
     if code:

@@ -11,13 +11,13 @@ from ottla.bench.runner import Results
 
 WIDTH = 760
 LABEL_WIDTH = 220
-VALUE_WIDTH = 210  # the figures themselves, and the ratio at the end of the longest bar
+VALUE_WIDTH = 210  # for the values, and the ratio at the end of the longest bar
 ROW_HEIGHT = 26
 BAR_HEIGHT = 14
 TOP = 58
 TICKS = (0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100)
 
-# What a reader of the README asks first: (line, figure, label).
+# The figures that matter most to readers of the README: (line, figure, label).
 CHOSEN = (
     ("produce-1k-64k-none-4", "mb_s", "Produce, 64 KB batches"),
     ("produce-1k-512k-none-1", "mb_s", "Produce, 512 KB batches"),
@@ -54,12 +54,12 @@ class Bar:
 
 
 def chosen_bars(results: Results) -> list[Bar]:
-    """The figures that were measured on both brokers, turned so that more is better."""
+    """The figures that were measured on both brokers, inverted if lower is better."""
     by_name = {result.line.name: result for result in results.lines}
     bars = []
     for name, key, label in CHOSEN:
         result = by_name.get(name)
-        quotient = result.ratio(results.subject, results.reference, key) if result else None
+        quotient = result.ratio(results.peers[0], key) if result and results.peers else None
         if result is None or not quotient:
             continue
         figure = result.line.figure(key)
@@ -70,12 +70,12 @@ def chosen_bars(results: Results) -> list[Bar]:
 
 
 def svg(results: Results) -> str:
-    names = [DISPLAY_NAMES.get(name, name) for name in (results.subject, results.reference or "")]
+    names = [DISPLAY_NAMES.get(name, name) for name in (results.subject, *(results.peers[:1] or [""]))]
     return draw(chosen_bars(results), *names)
 
 
 def draw(bars: list[Bar], subject: str, reference: str) -> str:
-    """Horizontal bars on a logarithmic axis; to the right of 1× the subject is ahead."""
+    """Horizontal bars on a logarithmic axis; the subject is better to the right of 1×."""
     low = min([0.5, *(bar.advantage / 1.1 for bar in bars)])
     high = max([4.0, *(bar.advantage * 1.1 for bar in bars)])
     plot_width = WIDTH - LABEL_WIDTH - VALUE_WIDTH

@@ -1,4 +1,4 @@
-"""CPU time and memory of a broker's process tree, from /proc. The broker's own seconds are the least noisy figures."""
+"""CPU time and memory of a broker's process tree, from /proc. The broker's CPU time is the least noisy figure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def tree(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process tree, with that of its children that have ended."""
+    """User and system time of the process tree, including children that have ended."""
     ticks = 0
     for each in tree(pid):
-        # The command name may hold spaces and parentheses, so count fields from behind it.
+        # The command name may contain spaces and parentheses, so count the fields after it.
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         ticks += sum(map(int, fields[11:15]))
     return ticks / TICKS_PER_SECOND
@@ -45,8 +45,22 @@ def resident_mb(pid: int) -> float:
     return total_kb * 1024 / 1e6
 
 
+def memory_files_mb(pid: int) -> float:
+    """The size of the process tree's anonymous files (memfd), which resident memory does not include."""
+    found: dict[int, int] = {}
+    for each in tree(pid):
+        for handle in Path(f"/proc/{each}/fd").iterdir():
+            try:
+                if os.readlink(handle).startswith("/memfd:"):
+                    status = handle.stat()
+                    found[status.st_ino] = status.st_blocks * 512
+            except OSError:
+                continue  # closed between the listing and the read
+    return sum(found.values()) / 1e6
+
+
 def machine() -> str:
-    """One line that says where figures come from."""
+    """One line that describes the machine."""
     model = ""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

@@ -1,4 +1,4 @@
-"""The results as a table for the terminal, as JSON, and as the Markdown page that is kept with the project."""
+"""The results as a table for the terminal, as JSON, and as the project's Markdown page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ottla.bench.runner import LineResult, Results
 
 PAGE_WIDTH = 128
 INTRODUCTION = (
-    "Written by `scripts/bench --write`; do not edit. Both brokers ran on one machine, in turns on each line, "
-    "with the same load from the same generator, Ottla with `--preset kafka`, data on disk. Figures are medians; "
+    "Written by `scripts/bench --write`; do not edit. The brokers ran on one machine, in turns on each line, "
+    "with the same load from the same generator, Ottla with `--preset kafka`, data on disk. kfake, in Go, keeps "
+    "records in memory; on the lines that say so Ottla does too (`--ephemeral`). Figures are medians; "
     "the ratios of one run say more than the figures, which depend on the machine."
 )
 METHOD = (
@@ -30,7 +31,7 @@ MARKS = {"pass": "✓", "miss": "✗", "unknown": "?", "": ""}
 
 
 def number(value: float | None) -> str:
-    """Three significant digits, with thousands apart."""
+    """Three significant digits, with a thousands separator."""
     if value is None:
         return "–"
     if abs(value) >= 100:
@@ -59,21 +60,21 @@ def bars(figure: Figure) -> str:
 
 
 def header(results: Results) -> list[str]:
-    ratio = [f"{results.subject} ÷ {results.reference}"] if results.reference else []
-    return ["line", "unit", *results.brokers, *ratio, "bar", ""]
+    ratios = [f"{results.subject} ÷ {peer}" for peer in results.peers]
+    return ["line", "unit", *results.brokers, *ratios, "bar", ""]
 
 
 def rows(results: Results, *, names: bool) -> list[list[str]]:
-    """One row a figure; `names` shows the short names that --only takes instead of titles."""
+    """One row per figure; `names` shows the short names for --only instead of titles."""
     table = []
     for result in results.lines:
         for figure in result.line.figures:
             title = f"{result.line.name} {figure.key}" if names else label(result, figure)
             row = [title, figure.unit, *(cell(result, broker, figure) for broker in results.brokers)]
-            if results.reference:
-                quotient = result.ratio(results.subject, results.reference, figure.key)
+            for peer in results.peers:
+                quotient = result.ratio(peer, figure.key)
                 row.append("" if quotient is None else f"{number(quotient)}×")
-            row += [bars(figure), MARKS[result.verdict(results.subject, results.reference, figure)]]
+            row += [bars(figure), MARKS[result.verdict(figure)]]
             table.append(row)
     return table
 
@@ -127,9 +128,9 @@ def as_json(results: Results, broker_versions: dict[str, str]) -> str:
                     "samples": {name: each.values.get(figure.key, []) for name, each in result.samples.items()},
                     "medians": {name: each.median(figure.key) for name, each in result.samples.items()},
                     "problems": {name: each.problem for name, each in result.samples.items() if each.problem},
-                    "ratio": result.ratio(results.subject, results.reference, figure.key),
+                    "ratios": {peer: result.ratio(peer, figure.key) for peer in results.peers},
                     "bars": bars(figure),
-                    "verdict": result.verdict(results.subject, results.reference, figure),
+                    "verdict": result.verdict(figure),
                     "tries": result.tries,
                 }
             )
@@ -145,7 +146,7 @@ def as_json(results: Results, broker_versions: dict[str, str]) -> str:
 
 
 def _part(results: Results, line_count: int | None) -> list[str]:
-    """Says so where not every line was run."""
+    """A note if not every line was run."""
     if line_count is None or len(results.lines) >= line_count:
         return []
     return [f"- This run measured {len(results.lines)} of the {line_count} lines that `scripts/bench --list` names."]
@@ -154,7 +155,7 @@ def _part(results: Results, line_count: int | None) -> list[str]:
 def markdown(
     results: Results, broker_versions: dict[str, str], plot_name: str | None, line_count: int | None = None
 ) -> str:
-    """The page docs/performance.md, whole."""
+    """The whole page docs/performance.md."""
     known = {**versions(), **broker_versions}
     table = [header(results), ["---"] * len(header(results)), *rows(results, names=False)]
     problems = [

@@ -1,4 +1,4 @@
-"""Runs lines on brokers: interleaved (A, B, A, B, …), medians, and another try for what misses its bar."""
+"""Runs lines on brokers: interleaved (A, B, A, B, …), with medians, and retries of lines that miss a bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.bench.load import drive
 from ottla.bench.model import Figure, Line, NotMeasurable, NotServed, Samples, Size, Verdict, judge, ratio
 from ottla.bench.targets import Target
 
-TRIES = 3  # for a missed bar: the machine may have been busy with something else
+TRIES = 3  # if a bar is missed: the machine may have been busy with something else
 Progress = Callable[[str], None]
 
 
@@ -22,25 +22,26 @@ def to_stderr(text: str) -> None:
 
 @dataclass(slots=True)
 class LineResult:
-    """What every broker did on one line. The first broker is the subject, the second its reference."""
+    """The results of all brokers for one line. The first of `brokers` is the subject, the others are its peers."""
 
     line: Line
     samples: dict[str, Samples]
+    brokers: list[str]
     tries: int = 1
 
     def median(self, broker: str, key: str) -> float | None:
         samples = self.samples.get(broker)
         return samples.median(key) if samples else None
 
-    def ratio(self, subject: str, reference: str | None, key: str) -> float | None:
-        return ratio(self.median(subject, key), self.median(reference, key) if reference else None)
+    def ratio(self, peer: str, key: str) -> float | None:
+        """The subject's figure divided by a peer's."""
+        return ratio(self.median(self.brokers[0], key), self.median(peer, key))
 
-    def verdict(self, subject: str, reference: str | None, figure: Figure) -> Verdict:
-        reference_value = self.median(reference, figure.key) if reference else None
-        return judge(figure, self.median(subject, figure.key), reference_value, has_reference=reference is not None)
+    def verdict(self, figure: Figure) -> Verdict:
+        return judge(figure, {broker: self.median(broker, figure.key) for broker in self.brokers})
 
-    def missed(self, subject: str, reference: str | None) -> list[Figure]:
-        return [each for each in self.line.figures if self.verdict(subject, reference, each) == "miss"]
+    def missed(self) -> list[Figure]:
+        return [each for each in self.line.figures if self.verdict(each) == "miss"]
 
 
 @dataclass(slots=True)
@@ -54,21 +55,22 @@ class Results:
         return self.brokers[0]
 
     @property
-    def reference(self) -> str | None:
-        return self.brokers[1] if len(self.brokers) > 1 else None
+    def peers(self) -> list[str]:
+        """The other brokers, which the subject is compared with."""
+        return self.brokers[1:]
 
     def verdicts(self) -> dict[str, list[str]]:
-        """{verdict: ["line figure", …]} of all figures that have a bar."""
+        """{verdict: ["line figure", …]} for all figures that have a bar."""
         found: dict[str, list[str]] = {"pass": [], "miss": [], "unknown": []}
         for result in self.lines:
             for figure in result.line.figures:
-                verdict = result.verdict(self.subject, self.reference, figure)
+                verdict = result.verdict(figure)
                 if verdict:
                     found[verdict].append(f"{result.line.name} {figure.key}")
         return found
 
     def exit_code(self) -> int:
-        """0 only if every bar was judged and reached: what could not be measured has not been shown."""
+        """0 only if every bar was judged and reached: a figure that could not be measured proves nothing."""
         verdicts = self.verdicts()
         return 1 if verdicts["miss"] or verdicts["unknown"] else 0
 
@@ -92,7 +94,7 @@ def run_line(line: Line, targets: list[Target], size: Size, repeats: int, progre
             else:
                 mine.add(figures)
             progress(f"    {target.name}: {_brief(line, mine)}")
-    return LineResult(line, samples)
+    return LineResult(line, samples, [target.name for target in targets])
 
 
 def _brief(line: Line, samples: Samples) -> str:
@@ -110,7 +112,7 @@ def run(
     tries: int = 1,
     progress: Progress = to_stderr,
 ) -> Results:
-    """Run all lines; with more than one try, a line that misses a bar is measured again and a pass counts."""
+    """Run all lines; with several tries, a line that misses a bar is measured again, and a pass counts."""
     results = Results([target.name for target in targets], quick=size.quick)
     lines = list(lines)
     started = time.monotonic()
@@ -119,26 +121,24 @@ def run(
         progress(f"[{number}/{len(lines)}, {time.monotonic() - started:.0f} s] {line.name}: {line.title}")
         result = run_line(line, targets, size, line_repeats, progress)
         for attempt in range(2, tries + 1):
-            missed = result.missed(results.subject, results.reference)
+            missed = result.missed()
             if not missed:
                 break
             progress(f"    missed {', '.join(each.key for each in missed)}; try {attempt} of {tries}")
             again = run_line(line, targets, size, line_repeats, progress)
-            result = better(result, again, results.subject, results.reference)
+            result = better(result, again)
             result.tries = attempt
         results.lines.append(result)
     return results
 
 
-def better(first: LineResult, second: LineResult, subject: str, reference: str | None) -> LineResult:
-    """The try that misses fewer bars; the later one if they miss as many."""
-    if len(first.missed(subject, reference)) < len(second.missed(subject, reference)):
-        return first
-    return second
+def better(first: LineResult, second: LineResult) -> LineResult:
+    """The try that misses fewer bars; the later one if they are equal."""
+    return first if len(first.missed()) < len(second.missed()) else second
 
 
 def warm_up(target: Target, size: Size, progress: Progress = to_stderr) -> None:
-    """Let a broker's just-in-time compiler, files and pools settle, with each kind of load for a moment."""
+    """Warm up a broker's just-in-time compiler, files and pools with a short run of each kind of load."""
     progress(f"warming up {target.name}")
     shape = {"record_bytes": 1024, "batch_bytes": 65536, "codec": "none", "connections": 1}
     try:

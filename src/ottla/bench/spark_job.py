@@ -1,8 +1,8 @@
-"""Archives a topic to Parquet in one Spark, in several ways by turns, and prints the seconds of each turn as JSON.
+"""Archives a topic to Parquet in one Spark session, in several ways in turns; prints the seconds per turn as JSON.
 
-A process of its own: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "ways": […]}'`.
-All ways share a session and its settings. The first rounds warm the JVM, which compiles what all of them use, and are
-not counted; every other round goes through the ways backwards, so that none of them always comes first.
+Run in a separate process: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "ways": […]}'`.
+All ways share a session and its settings. The first rounds warm up the JVM and are not counted. Every second round
+goes through the ways in reverse order, so that none of them always comes first.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ BATCH = ("official", "files", "wire")
 STREAM = ("official-stream", "files-stream", "wire-stream")
 """With trigger AvailableNow."""
 TRIGGER = ("official-trigger", "files-trigger")
-"""A stream that goes on, until it has caught up."""
+"""A continuous stream, measured until it has caught up."""
 WARM_ROUNDS = 2
 
 
 def options_for(way: str, job: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    """Format and options of a way; the files are read up to what the broker says."""
+    """Format and options of a way; files are read up to the offset that the broker reports."""
     options = {"kafka.bootstrap.servers": job["bootstrap"], "subscribe": job["topic"], "startingOffsets": "earliest"}
     if way.startswith("files"):
         options["path"] = job["folder"]
@@ -33,7 +33,7 @@ def options_for(way: str, job: dict[str, Any]) -> tuple[str, dict[str, str]]:
 
 
 def archive(spark: Any, way: str, job: dict[str, Any], work: Path) -> float:
-    """Seconds for all records of the topic, from nothing to files."""
+    """Seconds to archive all records of the topic to files."""
     form, options = options_for(way, job)
     target, checkpoint = work / "out", work / "checkpoint"
     for folder in (target, checkpoint):

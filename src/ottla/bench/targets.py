@@ -1,9 +1,10 @@
-"""The brokers under test: Ottla and Apache Kafka as child processes of the benchmark, or any bootstrap address."""
+"""The brokers under test: Ottla, Apache Kafka or any command as a child process, or a broker at any address."""
 
 from __future__ import annotations
 
 import copy
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -20,13 +21,13 @@ from ottla.bench.model import NotMeasurable
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
-# Both brokers answer the first join at once; the wait for more members is a choice, not speed.
+# Both brokers answer the first join immediately; waiting for more members is a setting, not a matter of speed.
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
-KAFKA_CONTROLLER_PORT_STEP = 1000  # scripts/kafka-start puts the controller's listener there
+KAFKA_CONTROLLER_PORT_STEP = 1000  # scripts/kafka-start puts the controller's listener this far above
 
 
 def free_port(base_port: int, brokers: int = 1) -> int:
-    """The first port from `base_port` on that is free, as are those of further brokers, and Kafka's controller's."""
+    """The first port from `base_port` on that is free, along with the ports of more brokers and Kafka's controllers."""
     for port in range(base_port, base_port + 100):
         try:
             for each in (*range(port, port + brokers), port + KAFKA_CONTROLLER_PORT_STEP):
@@ -40,7 +41,7 @@ def free_port(base_port: int, brokers: int = 1) -> int:
 
 
 class Target:
-    """A broker that is up. `state` keeps what a line prepared for later ones, such as a filled topic."""
+    """A running broker. `state` keeps what a line prepared for later ones, such as a filled topic."""
 
     def __init__(self, name: str, address: tuple[str, int], pid: int | None, maker: Maker | None = None) -> None:
         self.name = name
@@ -64,13 +65,13 @@ class Target:
         return self.pid
 
     def fresh(self) -> Maker:
-        """Where a line gets a broker process of its own from."""
+        """A maker for lines that need their own broker process."""
         if self.maker is None:
             raise NotMeasurable("needs a broker that the benchmark can start")
         return self.maker
 
     def stop(self) -> None:
-        """Brokers that were here before stay."""
+        """Does nothing: a broker that the benchmark did not start keeps running."""
 
 
 class Spawned(Target):
@@ -100,7 +101,7 @@ class Spawned(Target):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def end(self) -> None:
-        """Stop the process; its folder stays, for another one."""
+        """Stop the process, but keep its folder for another one."""
         assert self.pid is not None
         for send in (signal.SIGTERM, signal.SIGKILL):
             try:
@@ -110,6 +111,13 @@ class Spawned(Target):
             if self._gone_within(STOP_SECONDS):
                 break
         self.child.wait()
+
+    def kill(self) -> None:
+        """Kill the process without a shutdown; its folder stays as it is."""
+        assert self.pid is not None
+        os.kill(self.pid, signal.SIGKILL)
+        if not self._gone_within(STOP_SECONDS):
+            raise TimeoutError(f"{self.name} did not end after SIGKILL")
 
     def _gone_within(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -124,7 +132,7 @@ class Spawned(Target):
 
 
 class Maker(ABC):
-    """Starts brokers of one kind, each on a folder of its own."""
+    """Starts brokers of one kind, each in its own folder."""
 
     def __init__(self, name: str, data: Path, base_port: int) -> None:
         self.name = name
@@ -134,7 +142,7 @@ class Maker(ABC):
         self._count = 0
 
     def with_settings(self, label: str, settings: dict[str, str]) -> Self:
-        """A maker of the same brokers with more settings, in folders of their own."""
+        """A maker of the same brokers with more settings, in separate folders."""
         other = copy.copy(self)
         other.settings = {**self.settings, **settings}
         other.data = self.data / label
@@ -142,7 +150,11 @@ class Maker(ABC):
         return other
 
     def prepare(self) -> tuple[Path, int]:
-        """What comes before the start of the process and is not measured: a folder, formatted, and a free port."""
+        """Steps before the start of the process that are not measured: returns a formatted folder and a free port."""
+        return self.empty()
+
+    def empty(self) -> tuple[Path, int]:
+        """An empty folder and a free port."""
         self._count += 1
         folder = self.data / f"{self.name}-{self._count}"
         folder.mkdir(parents=True)
@@ -150,7 +162,12 @@ class Maker(ABC):
 
     @abstractmethod
     def launch(self, folder: Path, port: int) -> Spawned:
-        """Start the process and return at once."""
+        """Start the process and return immediately."""
+
+    def run(self, command: list[str], folder: Path, port: int) -> Spawned:
+        with (folder / "server.log").open("wb") as log:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return Spawned(self.name, ("127.0.0.1", port), child.pid, self, folder, child)
 
     def start(self) -> Spawned:
         target = self.launch(*self.prepare())
@@ -166,22 +183,51 @@ class OttlaMaker(Maker):
     def __init__(self, name: str, data: Path, base_port: int, arguments: tuple[str, ...] = ()) -> None:
         super().__init__(name, data, base_port)
         self.arguments = arguments
+        self.keeps_files = True
 
     def with_workers(self, count: int) -> Self:
-        """A maker of the same brokers with so many workers."""
+        """A maker of the same brokers with this many workers."""
         other = self.with_settings(f"workers-{count}", {})
         other.arguments = (*self.arguments, "--workers", str(count))
         return other
 
+    def with_console(self, port: int) -> Self:
+        """A maker of the same brokers with a web console."""
+        other = self.with_settings("console", {})
+        other.arguments = (*self.arguments, "--console", str(port))
+        return other
+
+    def in_memory(self) -> Self:
+        """A maker of the same brokers without a data folder."""
+        other = self.with_settings("memory", {})
+        other.keeps_files = False
+        return other
+
     def command(self, folder: Path, port: int) -> list[str]:
         settings = [part for key, value in self.settings.items() for part in ("--set", f"{key}={value}")]
-        serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--data", str(folder / "logs")]
+        data = ["--data", str(folder / "logs")] if self.keeps_files else ["--ephemeral"]
+        serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), *data]
         return [*serve, "--preset", "kafka", *settings, *self.arguments]
 
     def launch(self, folder: Path, port: int) -> Spawned:
-        with (folder / "server.log").open("wb") as log:
-            child = subprocess.Popen(self.command(folder, port), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        return Spawned(self.name, ("127.0.0.1", port), child.pid, self, folder, child)
+        return self.run(self.command(folder, port), folder, port)
+
+
+class CommandMaker(Maker):
+    """Any program that serves the protocol on a port. `{port}` and `{folder}` in its command are replaced."""
+
+    def __init__(self, name: str, data: Path, base_port: int, command: str) -> None:
+        super().__init__(name, data, base_port)
+        self.words = shlex.split(command)
+        if not any("{port}" in word for word in self.words):
+            raise ValueError(f"the command of {name} does not say {{port}}")
+
+    def with_settings(self, label: str, settings: dict[str, str]) -> Self:
+        raise NotMeasurable("needs settings, which only Ottla and Apache Kafka are given")
+
+    def launch(self, folder: Path, port: int) -> Spawned:
+        words = [word.replace("{port}", str(port)).replace("{folder}", str(folder)) for word in self.words]
+        return self.run(words, folder, port)
 
 
 class KafkaMaker(Maker):
@@ -191,11 +237,9 @@ class KafkaMaker(Maker):
 
     def prepare(self) -> tuple[Path, int]:
         folder, port = super().prepare()
-        # The script formats an empty folder first, which takes two JVM starts; that is not part of a broker's start.
+        # The script first formats an empty folder, which takes two JVM starts. That is not part of a broker's start.
         first = self.launch(folder, port)
-        os.kill(first.process(), signal.SIGKILL)
-        if not first._gone_within(STOP_SECONDS):
-            raise TimeoutError("Apache Kafka did not end after its folder was formatted")
+        first.kill()
         return folder, port
 
     def launch(self, folder: Path, port: int) -> Spawned:
@@ -205,7 +249,7 @@ class KafkaMaker(Maker):
         with (folder / "start.log").open("wb") as log:
             command = [str(self.script), str(port), str(folder), *settings]
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        # The script itself waits for the broker to be ready; its process id is known as soon as it is launched.
+        # The script waits until the broker is ready, but the process id is known as soon as it is launched.
         while not (pid_file.exists() and (text := pid_file.read_text().strip()).isdigit()):
             if child.poll() is not None:
                 raise RuntimeError(f"{self.script} did not start a broker; see {folder}/start.log")
@@ -214,7 +258,7 @@ class KafkaMaker(Maker):
 
 
 def parse_bootstrap(text: str) -> Target:
-    """NAME=HOST:PORT, or NAME=HOST:PORT@PID to have CPU and memory figures too."""
+    """Parse NAME=HOST:PORT, or NAME=HOST:PORT@PID to get CPU and memory figures too."""
     name, equals, rest = text.partition("=")
     address, _, pid = rest.partition("@")
     host, colon, port = address.rpartition(":")

@@ -1,19 +1,26 @@
-"""The lines of the benchmark. Importing this package fills the table; the order here is the order of a run."""
+"""The lines of the benchmark. Importing this package fills the table; lines run in the order of these imports."""
 
 from ottla.bench.lines import (  # noqa: F401  # isort: skip
     produce,
     fetch,
+    in_memory,
     requests,
     librdkafka,
     groups,
     transactions,
     startup,
+    from_nothing,
     testing,
+    registry,
     security,
     multibroker,
+    quorum,
     scale,
+    restarts,
     flat,
     workers,
     mixed,
+    console,
     spark,
+    pipelines,
 )

@@ -16,7 +16,7 @@ FILL_SECONDS = 120.0
 
 
 def filled_topic(target: Target, size: Size) -> str:
-    """A topic with half a gigabyte in four partitions, produced once for each broker."""
+    """A topic with half a gigabyte in four partitions, produced once per broker."""
     if "fetch-topic" not in target.state:
         name = new_topic(target, PARTITIONS, "bench-fetch")
         limit_bytes = size.pick(512_000_000, 32_000_000)

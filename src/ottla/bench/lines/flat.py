@@ -1,7 +1,7 @@
-"""Flat cost: ten times as much of a thing that lies idle, and what each kind of request costs then.
+"""Flat cost: what each kind of request costs with ten times as many idle things, such as topics.
 
-Two brokers stand side by side, one with some of it and one with ten times as much. They are asked in turns, and of each
-the cheapest turn counts: what else the machine does makes a turn dearer, never cheaper.
+Two brokers run at the same time, one with ten times as much as the other. They take turns, and the cheapest turn of
+each counts: other load on the machine only makes a turn more expensive, never cheaper.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ottla.bench.model import Figure, Line, Size, register, value_at_most
 from ottla.bench.targets import Target
 
 FLAT = value_at_most(1.2)
-# Half a percent of one core is what the kernel's tick can tell from nothing over the time watched.
+# Half a percent of one core is the least that the kernel's tick can show over the measured time.
 SILENT = value_at_most(0.5)
 TIMES = 10
 TURNS = 3
@@ -27,11 +27,11 @@ CREATE_AT_ONCE = 100
 FILL_SECONDS = 300.0
 
 Fill = Callable[[Target, int, ExitStack], str]
-"""Puts so many of the thing on a broker, and names the topic that requests go to."""
+"""Creates that many on a broker, and returns the topic for the requests."""
 
 
 def _transaction(target: Target, topic: str, seconds: float) -> Driven:
-    transactional_id = placed_id(target, topic, across=False)  # across workers it costs more, whatever else there is
+    transactional_id = placed_id(target, topic, across=False)  # across workers it always costs more
     options = {"transactional_id": transactional_id, "record_bytes": 100, "records": 1, "limit": 10**9}
     return drive(target, "transactions", topic=topic, limit_seconds=seconds, abort_every=0, **options)
 
@@ -64,7 +64,7 @@ def _cost_us(driven: Driven) -> float:
 
 
 def growth(few: Target, many: Target, topics: tuple[str, str], size: Size, names: list[str]) -> dict[str, float]:
-    """How many times as much CPU each operation takes on the second broker."""
+    """The CPU time of each operation on the second broker, as a multiple of the first's."""
     seconds, turns = size.pick(1.5, 0.1), size.pick(TURNS, 1)
     figures = {}
     for name in names:
@@ -131,7 +131,7 @@ def _fill_connections(target: Target, count: int, stack: ExitStack) -> str:
 
 _add("log", "a log of 1 GB against one of 100 MB", (100, 2), _fill_log, ("commit", "transaction"))
 _add("topics", "1,000 idle topics × 3 partitions against 100", (100, 3), _fill_topics)
-# Metadata of a topic names its partitions: that answer is ten times as long.
+# Without metadata: the answer lists all partitions of the topic, so it is ten times as long.
 _add("partitions", "a topic of 1,000 partitions against one of 100", (100, 3), _fill_partitions, ("metadata",))
 _add("groups", "10,000 idle groups against 1,000", (1000, 5), _fill_groups)
 _add("connections", "1,000 idle connections against 100", (100, 3), _fill_connections)

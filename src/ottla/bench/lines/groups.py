@@ -1,4 +1,4 @@
-"""Consumer groups: joins of 1, 10 and 100 members, offset commits, groups that do nothing, and the load of offsets."""
+"""Consumer groups: joins of 1, 10 and 100 members, offset commits, idle groups, and loading offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDLE_GROUPS = 10_000
 
 
 def coordinated_group(target: Target) -> str:
-    """A group name that is new, once the broker has a coordinator for it."""
+    """A new group name, returned once the broker has a coordinator for it."""
     group = f"bench-group-{next(_numbers)}"
     with target.client() as client:
         client.await_coordinator(group, "group")
@@ -74,7 +74,7 @@ register(
 
 
 def _member_cost_us(target: Target, size: Size, kind: str, members: int) -> float:
-    """The broker's CPU time for one request of one member, five of them under way."""
+    """The broker's CPU time for one request of one member, with five in flight."""
     with topic(target, 1) as name:
         options = {"topic": name, "group": coordinated_group(target), "kind": kind, "members": members}
         return per_request(drive(target, "member_requests", limit_seconds=size.pick(2.0, 0.3), **options))["cpu_us"]
@@ -114,7 +114,7 @@ def idle_cpu_percent(target: Target, seconds: float) -> float:
     "10,000 groups of one member, idle",
     Figure("before", "% CPU", False, title="before"),
     Figure("after", "% CPU", False, title="with the groups"),
-    # Half a percent of one core is what the kernel's tick can tell from nothing over the time watched.
+    # Half a percent of one core is the least that the kernel's tick can show over the measured time.
     Figure("added", "% CPU", False, (value_at_most(0.5),), title="added by them"),
     Figure("make_s", "s", False, title="to make them"),
     Figure("growth", "× CPU a commit", False, (value_at_most(1.2),), title="10,000 groups against 10"),
@@ -175,7 +175,7 @@ def load_offsets(target: Target, size: Size) -> dict[str, float]:
 
 
 def _requests_until_loaded(broker: Target, group: str, topic_name: str) -> list[float]:
-    """How long small requests took, one after the other, until the group's offsets could be fetched."""
+    """The durations of small requests, one at a time, until the group's offsets could be fetched."""
     wanted = OffsetFetchRequest.OffsetFetchRequestTopics(name=topic_name, partition_indexes=[0])
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[wanted])
     latencies: list[float] = []

@@ -1,4 +1,4 @@
-"""Through librdkafka. The client does most of the work here, so the bar is only not to be behind, within noise."""
+"""With librdkafka. The client does most of the work here, so the bar is only to be no slower, within noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many of a thing: connections that do nothing, and topics. What lies idle must not make requests dearer."""
+"""Many idle connections, and many topics. What is idle must not make requests more expensive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CREATE_AT_ONCE = 100
 
 
 def request_cost_us(target: Target, size: Size) -> float:
-    """The broker's CPU time for one small produce request, with five of them under way."""
+    """The broker's CPU time for one small produce request, with five in flight."""
     with topic(target, 1) as name:
         driven = drive(target, "requests", topic=name, record_bytes=100, depth=5, limit_seconds=size.pick(2.0, 0.5))
     return per_request(driven)["cpu_us"]

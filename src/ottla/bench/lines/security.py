@@ -1,7 +1,6 @@
-"""What TLS and ACLs cost: the same loads as elsewhere, on brokers of their own with security switched on.
+"""The cost of TLS and ACLs: the same loads as elsewhere, on separate brokers with security enabled.
 
-A broker that has just started is slow where a JVM compiles while it runs: each load goes over it twice, and the second
-time counts.
+A JVM is slow after a start because it compiles while it runs. So each load runs twice, and the second run counts.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ RECORD_BYTES = 1024
 ACLS = 100
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 CPU = Figure("cpu_gb", "CPU s/GB", False)
-MB_S = Figure("mb_s", "MB/s", True, (at_least(0.5),))
 
 _numbers = itertools.count(1)
 
@@ -53,7 +51,7 @@ def _started(target: Target, label: str, settings: dict[str, str], listeners: st
 
 
 def _with_tls(port: int, tls_port: str) -> dict[str, str]:
-    """A second listener beside the plain one; Kafka's controller keeps its own."""
+    """Settings for a second listener with TLS next to the plain one; Kafka's controller keeps its own listener."""
     plain, tls = f"PLAINTEXT://127.0.0.1:{port}", f"SSL://127.0.0.1:{tls_port}"
     return {
         "listeners": f"{plain},{tls},CONTROLLER://127.0.0.1:{port + 1000}",
@@ -72,7 +70,7 @@ def _certificate(folder: Path) -> dict[str, str]:
     leaf = authority.issue_cert("localhost", "127.0.0.1")
     key = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
     store = folder / "server.pem"
-    # Java reads keys in PKCS8 only.
+    # Java only reads keys in PKCS8.
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     store.write_bytes(pem + b"".join(part.bytes() for part in leaf.cert_chain_pems))
     return {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}
@@ -80,7 +78,7 @@ def _certificate(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _tls(target: Target) -> Iterator[tuple[Target, Target]]:
-    """A broker with a TLS listener: the plain door for preparations, and the one to measure."""
+    """A broker with a TLS listener: its plain address for preparations, and the TLS address to measure."""
     maker = target.fresh()
     settings = _certificate(maker.data / "certificates")
     port = free_port(maker.base_port + 50)
@@ -121,7 +119,7 @@ def tls_consume(target: Target, size: Size) -> dict[str, float]:
     Figure("cpu_us", "CPU µs", False, (at_most(0.5),)),
 )
 def acl_requests(target: Target, size: Size) -> dict[str, float]:
-    # Nobody is a super user, so that every request is decided by the ACLs.
+    # There is no super user, so ACLs decide on every request.
     settings = {"authorizer.class.name": AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with _started(target, "acl", settings) as broker, topic(broker, 1) as name:
         with broker.client() as client:

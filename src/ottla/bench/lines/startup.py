@@ -1,4 +1,4 @@
-"""Start-up and memory; each measure has a broker process of its own."""
+"""Start-up time and memory; each measurement uses a new broker process."""
 
 from __future__ import annotations
 

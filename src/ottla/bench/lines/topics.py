@@ -11,21 +11,23 @@ from ottla.bench.model import NotServed
 from ottla.bench.targets import Target
 
 _numbers = itertools.count(1)
-# Without a delay the files of a finished run do not sit in the page cache while the next one is measured.
+# Without a delay, the files of a finished run do not occupy the page cache during the next measurement.
 CONFIGS = {"file.delete.delay.ms": "0"}
 
 
-def new_topic(target: Target, partitions: int, stem: str = "bench") -> str:
+def new_topic(target: Target, partitions: int, stem: str = "bench", **configs: str) -> str:
+    """Create a topic; its settings have `_` instead of `.` in their names."""
     name = f"{stem}-{next(_numbers)}"
+    settings = {key.replace("_", "."): value for key, value in configs.items()}
     with target.client() as client:
-        client.create_topics([name], partitions, CONFIGS)
+        client.create_topics([name], partitions, CONFIGS | settings)
     return name
 
 
 @contextmanager
-def topic(target: Target, partitions: int) -> Iterator[str]:
-    """A topic that is gone afterwards."""
-    name = new_topic(target, partitions)
+def topic(target: Target, partitions: int, **configs: str) -> Iterator[str]:
+    """A temporary topic."""
+    name = new_topic(target, partitions, **configs)
     try:
         yield name
     finally:
@@ -34,7 +36,7 @@ def topic(target: Target, partitions: int) -> Iterator[str]:
 
 
 def per_gb(driven: Driven) -> dict[str, float]:
-    """MB/s, and the broker's CPU seconds per GB where they can be known."""
+    """MB/s, and the broker's CPU seconds per GB if available."""
     figures = {"mb_s": driven["bytes"] / 1e6 / driven.seconds}
     if driven.broker_cpu_seconds is not None:
         figures["cpu_gb"] = driven.broker_cpu_seconds / (driven["bytes"] / 1e9)

@@ -1,4 +1,4 @@
-"""Transactions a second, one producer."""
+"""Transactions per second of one producer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _numbers = itertools.count(1)
 
 
 def placed_id(target: Target, topic_name: str, *, across: bool) -> str:
-    """A new transactional id whose coordinator is the broker that leads partition 0, or another one if there is any."""
+    """A new transactional id whose coordinator leads partition 0 or, with `across`, is another broker if possible."""
     with target.client() as client:
         leader = client.leaders(topic_name)[0]
-        client.await_coordinator("any", "transaction")  # so that the topic is there
+        client.await_coordinator("any", "transaction")  # so that the internal topic exists
         is_alone = len(set(client.leaders(TRANSACTION_STATE_TOPIC))) == 1
         while True:
             transactional_id = f"bench-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Two workers against one process, line by line, and how evenly workers share the load of many connections."""
+"""Two workers compared with one process, line by line, and how evenly workers share many connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAIRS = 64
 NEVER_SLOWER = value_at_least(0.9)
 NEVER_LATER = value_at_most(1 / 0.9)
 
-# Line, its figure, whether more is better, and its CPU figure.
+# The line, its figure, whether higher is better, and its CPU figure.
 COMPARED: dict[str, tuple[str, str, bool, str | None]] = {
     "produce_1": ("produce-1k-64k-none-1", "mb_s", True, "cpu_gb"),
     "produce_4": ("produce-1k-64k-none-4", "mb_s", True, "cpu_gb"),
@@ -35,7 +35,7 @@ COMPARED: dict[str, tuple[str, str, bool, str | None]] = {
 
 @contextmanager
 def brokers(target: Target, *counts: int) -> Iterator[list[Target]]:
-    """A broker of each number of workers."""
+    """One broker for each number of workers."""
     maker = target.fresh()
     if not isinstance(maker, OttlaMaker):
         raise NotMeasurable("only Ottla has workers")
@@ -53,7 +53,7 @@ def compared(
 ) -> dict[str, float]:
     """The first broker's figures as multiples of the second's.
 
-    They take turns, and the best turn of each counts: what else the machine does only makes a turn worse.
+    They take turns, and the best turn of each counts: other load on the machine only makes a turn worse.
     """
     measured: list[list[dict[str, float]]] = [[] for _ in pair]
     for _ in range(size.pick(TURNS, 1)):
@@ -67,7 +67,7 @@ def compared(
 
 
 def transactions(size: Size, across: bool, target: Target) -> dict[str, float]:
-    """One producer whose coordinator is the worker that it writes to, or another one."""
+    """One producer whose coordinator is the worker that it writes to or, with `across`, another one."""
     with topic(target, 1) as name:
         transactional_id = placed_id(target, name, across=across)
         options = {"record_bytes": 100, "records": 1, "limit": 10**9, "limit_seconds": size.pick(3.0, 0.3)}
@@ -111,13 +111,13 @@ def _run(name: str, size: Size, target: Target) -> dict[str, float]:
 
 
 def _crowd(target: Target, size: Size) -> tuple[float, list[float]]:
-    """CPU microseconds a record with many connections, and the CPU seconds of each worker."""
+    """CPU microseconds per record with many connections, and the CPU seconds of each worker."""
     pids = proc.tree(target.process())
     workers = pids[1:] or pids
     pairs = size.pick(PAIRS, 8)
     name = new_topic(target, pairs, "split")
     before = [proc.cpu_seconds(pid) for pid in workers]
-    # So much work for each, however fast it is done: a share of time would show who gets the cores, not how work falls.
+    # A fixed amount of work for each: with a time limit, the figure would show the scheduler and not the distribution.
     limits = {"records_each": size.pick(300, 10), "limit_seconds": 120.0, "limit_bytes": 10**9}
     driven = drive(target, "crowd", topic=name, pairs=pairs, record_bytes=100, batch_bytes=1, **limits)
     spent = [proc.cpu_seconds(pid) - earlier for pid, earlier in zip(workers, before, strict=True)]
@@ -126,7 +126,7 @@ def _crowd(target: Target, size: Size) -> tuple[float, list[float]]:
 
 @line(
     "workers-split",
-    "64 producers and 64 consumers, one record a request, each pair on a partition of its own",
+    "64 producers and 64 consumers, one record per request, each pair on its own partition",
     Figure("split_2", "× of the most", True, (value_at_least(0.8),), title="2 workers: the least CPU of one"),
     Figure("split_4", "× of the most", True, (value_at_least(0.7),), title="4 workers: the least CPU of one"),
     Figure("cpu_2", "× CPU a record", False, (value_at_most(1.2),), title="2 workers against 1"),

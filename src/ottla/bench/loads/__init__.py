@@ -1,1 +1,1 @@
-"""What runs inside the load generator. Each function prepares a load and returns the part that is timed."""
+"""The loads that run in the load generator. Each function prepares a load and returns the part to time."""

@@ -1,4 +1,4 @@
-"""Questions about one topic, the same again and again: what each kind costs, whatever else the broker holds."""
+"""Repeats one request about one topic, to measure its cost on a broker with many other topics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _error_in(kind: str, response: Any) -> int:
 
 
 def asking(spec: Spec) -> Callable[[], Result]:
-    """The question `kind` about partition 0 of `topic`, five under way; a fetch gets its last record."""
+    """Send requests of one `kind` about partition 0 of `topic`, five in flight; a fetch gets its last record."""
     kind = spec["kind"]
     request_type, version, encode = QUESTIONS[kind]
     with Client((spec["host"], spec["port"])) as client:

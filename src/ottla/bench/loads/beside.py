@@ -1,5 +1,5 @@
-"""Small requests at a steady pace, and what they wait for: large batches on another connection, consumers that stopped
-reading their answers, or the log cleaner."""
+"""Small requests at a steady rate during work that may delay them: large batches on another connection, consumers that
+stopped reading their answers, or the log cleaner."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Steady:
             if pause > 0:
                 time.sleep(pause)
             self.once()
-            # After a slow answer the pace goes on from there; a burst would measure this client and not the broker.
+            # Do not catch up after a slow answer: a burst would measure this client and not the broker.
             due = max(due + self.interval_seconds, time.perf_counter())
 
 
@@ -66,7 +66,7 @@ def _latencies(clients: list[Steady]) -> list[float]:
 
 
 def steady(spec: Spec) -> Callable[[], Result]:
-    """`connections` steady clients and nothing else for `limit_seconds`."""
+    """Only `connections` steady clients, for `limit_seconds`."""
     clients, never = _steady(spec, 0), threading.Event()
 
     def timed() -> Result:
@@ -77,7 +77,7 @@ def steady(spec: Spec) -> Callable[[], Result]:
 
 
 def beside(spec: Spec) -> Callable[[], Result]:
-    """Steady clients while one connection sends large batches to partition 0, five under way."""
+    """Steady clients while one connection sends large batches to partition 0, five in flight."""
     clients, stop = _steady(spec, 1), threading.Event()
     with Client((spec["host"], spec["port"])) as client:
         leader = client.leaders(spec["topic"])[0]
@@ -104,7 +104,7 @@ def beside(spec: Spec) -> Callable[[], Result]:
 
 
 class Deaf:
-    """One consumer that keeps asking for all it may have and never reads an answer."""
+    """One consumer that keeps sending fetches and never reads an answer."""
 
     def __init__(self, topic: str, partition: int, leader: tuple[str, int]) -> None:
         self.sock = connect(leader)
@@ -113,7 +113,7 @@ class Deaf:
         self.frame = bytes(frame)
 
     def ask(self, requests: int) -> None:
-        """As many requests as its socket takes."""
+        """Send as many requests as the socket accepts."""
         self.sock.setblocking(False)
         with suppress(BlockingIOError):
             for _ in range(requests):
@@ -121,7 +121,7 @@ class Deaf:
 
 
 def deaf(spec: Spec) -> Callable[[], Result]:
-    """Steady clients while `consumers` connections have asked for partition 0, again and again, and read nothing."""
+    """Steady clients while `consumers` connections have fetched partition 0 repeatedly without reading the answers."""
     clients, never = _steady(spec, 1), threading.Event()
     with Client((spec["host"], spec["port"])) as client:
         leader = client.leaders(spec["topic"])[0]
@@ -154,7 +154,7 @@ def _alter(spec: Spec, configs: dict[str, str]) -> None:
 
 
 def cleaned_up_to(folder: Path, topic: str) -> int:
-    """How far partition 0 of a topic is clean, as the broker says in its data folder; 0 if it does not say."""
+    """The cleaner's checkpoint for partition 0 of a topic, from the broker's data folder; 0 if there is none."""
     for file in folder.rglob(CHECKPOINT):
         for row in file.read_text().splitlines():
             if row.startswith(f"{topic} 0 "):
@@ -162,17 +162,23 @@ def cleaned_up_to(folder: Path, topic: str) -> int:
     return 0
 
 
+def first_dirty(folder: Path, topic: str) -> int:
+    """The base offset of the active segment of partition 0. The cleaner is done when it gets there."""
+    return max((int(file.stem) for file in folder.rglob(f"{topic}-0/*.log")), default=0)
+
+
 def compacting(spec: Spec) -> Callable[[], Result]:
-    """Steady clients from the moment a full topic becomes a compacted one until the cleaner is through with it."""
+    """Steady clients from the moment a full topic becomes compacted until the cleaner is done."""
     clients, stop, folder = _steady(spec, 0), threading.Event(), Path(spec["folder"])
     peak_mb = before_mb = proc.resident_mb(spec["pid"])
+    end = first_dirty(folder, spec["dirty_topic"])
 
     def watch() -> None:
         nonlocal peak_mb
         deadline = time.perf_counter() + spec["limit_seconds"]
         try:
             _alter(spec, {"cleanup.policy": "compact"})
-            while not cleaned_up_to(folder, spec["dirty_topic"]):
+            while cleaned_up_to(folder, spec["dirty_topic"]) < end:
                 peak_mb = max(peak_mb, proc.resident_mb(spec["pid"]))
                 if time.perf_counter() > deadline:
                     raise TimeoutError(f"not compacted within {spec['limit_seconds']:.0f} s")

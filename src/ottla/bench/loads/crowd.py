@@ -1,6 +1,6 @@
 """Many producers and as many consumers at once, all in one thread: producer i writes what consumer i reads.
 
-Each has one request under way, so that how far each one gets shows how the broker shares itself out.
+Each has one request in flight, so that the progress of each shows how fairly the broker serves them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEMORY_SAMPLES = 40
 
 
 class Participant(ABC):
-    """One connection; `records` is how far it has got."""
+    """One connection; `records` counts its progress."""
 
     def __init__(self, leader: tuple[str, int]) -> None:
         self.sock = connect(leader)
@@ -35,10 +35,10 @@ class Participant(ABC):
 
     @abstractmethod
     def on_answer(self, answer: bytearray) -> None:
-        """Count what a whole answer, with its length prefix, brought."""
+        """Count the records of a complete answer, which includes its length prefix."""
 
     def on_readable(self) -> bool:
-        """Take in what has come; whether an answer is whole."""
+        """Read the available bytes; returns whether an answer is complete."""
         chunk = self.sock.recv(ANSWER_BYTES * 2)
         if not chunk:
             raise ConnectionError(f"the broker closed the connection of a {type(self).__name__.lower()}")
@@ -80,7 +80,7 @@ class Consumer(Participant):
 
 
 class Memory:
-    """Resident memory of the broker at even distances of time; nothing without a process id."""
+    """Samples the broker's resident memory at regular intervals; no samples without a process id."""
 
     def __init__(self, pid: int | None, seconds: float) -> None:
         self.pid = pid
@@ -95,9 +95,9 @@ class Memory:
 
 
 def crowd(spec: Spec) -> Callable[[], Result]:
-    """`pairs` producers and consumers for `limit_seconds`, or until `limit_bytes` are stored if that is sooner.
+    """Run `pairs` producers and consumers for `limit_seconds`, or until `limit_bytes` are stored if that is sooner.
 
-    With `records_each` a producer stops by itself when it has sent so many.
+    With `records_each`, a producer stops when it has sent that many.
     """
     topic, pairs = spec["topic"], spec["pairs"]
     with Client((spec["host"], spec["port"])) as client:

@@ -1,4 +1,4 @@
-"""Logs with something to find or to clean in them: batches with a time of their own, keys that come again."""
+"""Fills logs for look-ups and for cleaning: batches with distinct timestamps, and repeated keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from ottla.bench import payloads
@@ -21,7 +21,6 @@ from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
 
 LIST_OFFSETS_VERSION = 6
 CRC = struct.Struct(">I")
-KEYED_BATCHES = 512
 
 
 def _leader(spec: Spec) -> tuple[str, int]:
@@ -31,7 +30,7 @@ def _leader(spec: Spec) -> tuple[str, int]:
 
 
 def _send_all(sock: socket.socket, topic: str, frames: Iterable[bytes | bytearray]) -> int:
-    """Send produce frames with DEPTH of them under way; every answer is checked."""
+    """Send produce frames with DEPTH of them in flight; every answer is checked."""
     sent = answered = 0
     for each in frames:
         sock.sendall(each)
@@ -45,7 +44,7 @@ def _send_all(sock: socket.socket, topic: str, frames: Iterable[bytes | bytearra
 
 
 def stamped(topic: str, batch: payloads.Batch, first_ms: int, count: int) -> Iterator[bytearray]:
-    """The same batch again and again, each a millisecond later. The frame is changed in place."""
+    """The same batch repeatedly, each one a millisecond later. The frame is changed in place."""
     request = bytearray(payloads.produce_frame(topic, 0, batch.data))
     start = request.index(batch.data)
     covered = memoryview(request)[start + ATTRIBUTES_OFFSET : start + len(batch.data)]
@@ -56,46 +55,51 @@ def stamped(topic: str, batch: payloads.Batch, first_ms: int, count: int) -> Ite
 
 
 def fill_stamped(spec: Spec) -> Callable[[], Result]:
-    """Produce `limit_bytes` to partition 0, one millisecond of record time a batch."""
+    """Produce `limit_bytes` to partition 0; the timestamp increases by one millisecond per batch."""
     batch = payloads.batch(spec["record_bytes"], spec["batch_bytes"], "none")
     sock, count = connect(_leader(spec)), max(1, spec["limit_bytes"] // len(batch.data))
-    # Recent, or retention would take the log away.
+    # Recent, or retention would delete the log.
     first_ms = int(time.time() * 1000) - count
     frames = stamped(spec["topic"], batch, first_ms, count)
     return lambda: {"batches": _send_all(sock, spec["topic"], frames), "first_ms": first_ms}
 
 
-def _keyed(spec: Spec) -> list[bytes]:
-    """Frames whose records have keys that no other of these frames has."""
+def _rounds(rng: random.Random, keys: int) -> Iterator[int]:
+    numbers = list(range(keys))
+    while True:
+        rng.shuffle(numbers)
+        yield from numbers
+
+
+def keyed(topic: str, keys: int, count: int, record_bytes: int, batch_bytes: int, codec: str) -> Iterator[bytes]:
+    """Frames whose records go through all `keys` keys before any key repeats, in a different order each time."""
     rng, now_ms = random.Random(13), int(time.time() * 1000)
-    per_batch = max(1, spec["batch_bytes"] // spec["record_bytes"])
-    value = payloads.value(rng, spec["record_bytes"])
-    keys = [number.to_bytes(16, "big") for number in range(KEYED_BATCHES * per_batch)]
-    rng.shuffle(keys)
-    return [
-        payloads.produce_frame(
-            spec["topic"],
-            0,
-            bytes(
-                build_batch(
-                    [Record(index, now_ms, key, value, ()) for index, key in enumerate(keys[first : first + per_batch])]
-                )
-            ),
-        )
-        for first in range(0, len(keys), per_batch)
-    ]
+    per_batch = max(1, batch_bytes // record_bytes)
+    values = [payloads.value(rng, record_bytes) for _ in range(per_batch)]
+    rounds = _rounds(rng, keys)
+    for _ in range(count):
+        chosen = enumerate(islice(rounds, per_batch))
+        records = [Record(n, now_ms, key.to_bytes(16, "big"), values[n], ()) for n, key in chosen]
+        batch = build_batch(records, codec=payloads.CODECS[codec])
+        yield payloads.produce_frame(topic, 0, bytes(batch))
 
 
 def fill_keyed(spec: Spec) -> Callable[[], Result]:
-    """Produce `limit_bytes` to partition 0, in which the same keys come round and round."""
-    frames, sock = _keyed(spec), connect(_leader(spec))
-    count = max(1, spec["limit_bytes"] // len(frames[0]))
-    chosen = (frames[number % len(frames)] for number in range(count))
-    return lambda: {"batches": _send_all(sock, spec["topic"], chosen)}
+    """Produce `limit_bytes` (before compression) with repeated keys to partition 0."""
+    sock = connect(_leader(spec))
+    frames = keyed(
+        spec["topic"],
+        spec["keys"],
+        max(1, spec["limit_bytes"] // spec["batch_bytes"]),
+        spec["record_bytes"],
+        spec["batch_bytes"],
+        spec["codec"],
+    )
+    return lambda: {"batches": _send_all(sock, spec["topic"], frames)}
 
 
 def lookup_time(spec: Spec) -> Callable[[], Result]:
-    """Ask for the offset of random times in a log that `fill_stamped` made, one request at a time."""
+    """Look up the offsets of random timestamps in a log from `fill_stamped`, one request at a time."""
     sentinel, partition = 0x1122334455667788, ListOffsetsRequest.ListOffsetsPartition
     request = ListOffsetsRequest(
         replica_id=-1,

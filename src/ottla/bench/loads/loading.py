@@ -13,7 +13,7 @@ UNDER_WAY = 20
 
 
 def many_offsets(spec: Spec) -> Callable[[], Result]:
-    """`commits` requests that each commit an offset for every one of `partitions`."""
+    """Send `commits` requests that each commit an offset for all `partitions`."""
     with Client((spec["host"], spec["port"])) as client:
         client.require(OffsetCommitRequest, COMMIT_VERSION)
         sock = connect(client.coordinator(spec["group"], "group"), None)

@@ -1,4 +1,4 @@
-"""Group members that join over raw sockets, many in one thread: the time until each has an assignment."""
+"""Group members that join over raw sockets, many in one thread; measures the time until each has an assignment."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ottla.wire.messages import (
 JOIN_VERSION = 7
 SYNC_VERSION = 5
 HEARTBEAT_VERSION = 4
-# Members that have an assignment look often for a rebalance, so that the figure shows the broker and not the clients'
-# pace of 3 s.
+# Members with an assignment check often for a rebalance, so that the figure shows the broker and not the clients'
+# default interval of 3 s.
 HEARTBEAT_SECONDS = 0.002
 LONG_SESSION_MS = 1_800_000
 JOIN_SECONDS = 60.0
-# What Kafka answers while it takes over the partition that a new group falls into.
+# Kafka's errors while a coordinator takes over the partition of a new group.
 NOT_YET = {CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code}
 PROTOCOL = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\1\0\0\0\1\0\5bench\xff\xff\xff\xff")
 
@@ -69,7 +69,7 @@ def sync_request(group: str, joined: JoinGroupResponse) -> SyncGroupRequest:
 
 
 class Member:
-    """join, again with the id that was given, sync; then heartbeats until all the others have an assignment too."""
+    """Joins, joins again with its assigned id, syncs; then sends heartbeats until all members have an assignment."""
 
     def __init__(self, address: tuple[str, int], group: str) -> None:
         self.group = group
@@ -127,7 +127,7 @@ class Member:
 
 
 def _serve(members: list[Member], done: Callable[[], bool], *, heartbeats: bool = True) -> None:
-    """Handle what the members are answered until `done`."""
+    """Handle the answers to the members until `done`."""
     deadline = time.perf_counter() + JOIN_SECONDS
     with selectors.DefaultSelector() as selector:
         for member in members:
@@ -150,13 +150,13 @@ def _join_all(members: list[Member]) -> None:
 
 
 def _settle(members: list[Member]) -> None:
-    """Until all members are in one generation, with no request under way."""
+    """Run until all members are in the same generation, with no request in flight."""
     _serve(members, lambda: len({member.synced_generation for member in members}) == 1)
     _serve(members, lambda: all(member.next_heartbeat < float("inf") for member in members), heartbeats=False)
 
 
 def join(spec: Spec) -> Callable[[], Result]:
-    """`members` subscribe at once, `rounds` times, each time to a new group; seconds until the last one is assigned."""
+    """`members` join a new group at once, `rounds` times; measures seconds until the last has an assignment."""
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(JoinGroupRequest, JOIN_VERSION)
@@ -189,12 +189,12 @@ def _asked(client: Client, request: Any, version: int) -> Any:
 
 
 def idle_groups(spec: Spec) -> Callable[[], Result]:
-    """Make `groups` groups of one member each, numbered from `first`, and leave them alone."""
+    """Create `groups` groups with one member each, numbered from `first`, and leave them idle."""
     found = Client((spec["host"], spec["port"]))
-    # Up to v3 a member is taken in with its first join, which halves the requests.
+    # Up to v3 a member needs only one join, which halves the requests.
     found.require(JoinGroupRequest, 3)
     found.require(SyncGroupRequest, SYNC_VERSION)
-    # Who leads the partition that a group is kept in coordinates it: so nobody need be asked for each.
+    # The leader of a group's partition is its coordinator, so there is no need to look up each one.
     leaders = found.leaders(GROUP_METADATA_TOPIC)
     clients = {leader: Client(leader) for leader in set(leaders)}
 
@@ -202,7 +202,7 @@ def idle_groups(spec: Spec) -> Callable[[], Result]:
         for number in range(spec["first"], spec["first"] + spec["groups"]):
             group = f"{spec['group']}-{number}"
             client = clients[leaders[internal_partition(group, len(leaders))]]
-            # A group's coordinator may still be loading on a broker that has just started.
+            # The coordinator may still be loading if the broker has just started.
             joined = retried(partial(_asked, client, join_request(group, "", LONG_SESSION_MS), 3))
             _asked(client, sync_request(group, joined), 1)
         return {"groups": spec["groups"]}
@@ -211,7 +211,7 @@ def idle_groups(spec: Spec) -> Callable[[], Result]:
 
 
 def member_requests(spec: Spec) -> Callable[[], Result]:
-    """One member of a group of `members` sends heartbeats or commits (`kind`) for `limit_seconds`."""
+    """One member of a group with `members` members sends heartbeats or commits (`kind`) for `limit_seconds`."""
     with Client((spec["host"], spec["port"])) as client:
         for request_type, version in ((HeartbeatRequest, HEARTBEAT_VERSION), (OffsetCommitRequest, COMMIT_VERSION)):
             client.require(request_type, version)

@@ -1,4 +1,4 @@
-"""The same through librdkafka (confluent-kafka), the client that most languages build on."""
+"""The same loads with librdkafka (confluent-kafka), which the clients of most languages build on."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _raise(error: Any) -> None:
 
 
 def rdkafka_produce(spec: Spec) -> Callable[[], Result]:
-    """Values of `record_bytes` with the client's default batching (acks=all, linger 5 ms)."""
+    """Produce values of `record_bytes` with the client's default batching (acks=all, linger 5 ms)."""
     producer = _producer(spec)
     body = payloads.value(random.Random(3), spec["record_bytes"])
     failures: list[str] = []
@@ -62,13 +62,13 @@ def rdkafka_produce(spec: Spec) -> Callable[[], Result]:
 
 
 def rdkafka_consume(spec: Spec) -> Callable[[], Result]:
-    """Read all partitions from the start until `limit_bytes` of values have come."""
+    """Read all partitions from the start until `limit_bytes` of values have arrived."""
     consumer = Consumer(
         {
             **_bootstrap(spec),
             "group.id": "bench-rdkafka",
             "enable.auto.commit": False,
-            # By default the client rests for a second when a broker fills its queue: that would time the rest.
+            # By default the client pauses for a second when its queue is full, and the figure would show that pause.
             "fetch.queue.backoff.ms": 10,
         }
     )
@@ -90,13 +90,13 @@ def rdkafka_consume(spec: Spec) -> Callable[[], Result]:
 
 
 def rdkafka_latency(spec: Spec) -> Callable[[], Result]:
-    """Send one message, wait until the consumer has it, at `rate` a second; nothing lingers."""
+    """Send one message and wait until the consumer has it, `rate` times per second, without linger."""
     producer = _producer(spec, **{"linger.ms": 0})
     consumer = Consumer(
         {**_bootstrap(spec), "group.id": "bench-rdkafka", "enable.auto.commit": False, "fetch.wait.max.ms": 500}
     )
     consumer.assign([TopicPartition(spec["topic"], 0, OFFSET_END)])
-    # The assignment is live once a message that was sent after it comes through.
+    # The assignment is active once a message that was sent after it arrives.
     for _ in range(100):
         producer.produce(spec["topic"], b"warm", partition=0)
         producer.flush(10)

@@ -1,4 +1,4 @@
-"""Loads of many small requests on one connection, with a fixed number of them under way."""
+"""Loads of many small requests on one connection, with a fixed number of them in flight."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ RECEIVE_BYTES = 65536
 def pipelined(
     sock: socket.socket, request: bytes, response_bytes: int, depth: int, seconds: float
 ) -> tuple[int, bytes]:
-    """Keep `depth` copies of a request under way; returns how many were answered, and the last answer.
+    """Keep `depth` copies of a request in flight; returns how many were answered, and the last answer.
 
-    All answers have one length, so they are counted by bytes, and every answer that came is paid back with one send.
+    All answers have the same length, so they are counted by bytes. Each answer triggers the next request.
     """
     repeated = memoryview(request * depth)
     request_bytes = len(request)
@@ -56,7 +56,7 @@ def pipelined(
 
 
 def requests(spec: Spec) -> Callable[[], Result]:
-    """Produce requests with one small record each: what one request costs, whatever it carries."""
+    """Produce requests with one small record each: the fixed cost of a request."""
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(ProduceRequest, PRODUCE_VERSION)
@@ -81,7 +81,7 @@ def requests(spec: Spec) -> Callable[[], Result]:
 
 
 def commits(spec: Spec) -> Callable[[], Result]:
-    """Offset commits of one partition, by a consumer that assigns itself."""
+    """Offset commits for one partition, by a consumer without a group membership."""
     address = (spec["host"], spec["port"])
     topic, partition = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
     request = OffsetCommitRequest(

@@ -1,4 +1,4 @@
-"""Loads that move many bytes: large batches in, large fetches out. One thread a connection, blocking sockets.
+"""Loads that move many bytes: large batches in, large fetches out. One thread per connection, blocking sockets.
 
 On Linux neither direction copies a byte in this process: frames go out of a memory file with `sendfile`, and fetched
 records are dropped inside the kernel (`MSG_TRUNC`). So the cores of a small machine belong to the broker.

@@ -1,4 +1,4 @@
-"""Transactions end to end: one small batch each, committed or aborted, as a KIP-890 producer does it."""
+"""Complete transactions with one small batch each, committed or aborted like a KIP-890 producer does."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ottla.records.batch import Record, build_batch
 from ottla.wire.messages import EndTxnRequest, InitProducerIdRequest, ProduceRequest
 
 INIT_VERSION = 4
-PRODUCE_VERSION = 12  # adds its partitions to the transaction by itself
-END_VERSION = 5  # bumps the epoch at each end
+PRODUCE_VERSION = 12  # adds its partitions to the transaction implicitly
+END_VERSION = 5  # bumps the epoch with each transaction
 PAUSE_SECONDS = 0.0005
 
 
@@ -69,7 +69,7 @@ class Transactional:
 
 
 def transactions(spec: Spec) -> Callable[[], Result]:
-    """Transactions one after the other, up to `limit` or `limit_seconds`; every `abort_every`-th is aborted."""
+    """Run transactions one at a time, up to `limit` or `limit_seconds`; every `abort_every`-th is aborted."""
     client = Client((spec["host"], spec["port"]))
     client.require(InitProducerIdRequest, INIT_VERSION)
     client.require(ProduceRequest, PRODUCE_VERSION)
