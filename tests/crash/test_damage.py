@@ -34,7 +34,7 @@ from support.simulating.world import Committer, World, fetch, produce
 RECORDS = 40
 ALL, TAIL, REFUSED = "all", "tail", "refused"
 ABORTED_TOO = "aborted too"
-"""As in Kafka: nothing but the index tells that a transaction was aborted, so only `ottla verify` notices."""
+"""As in Kafka: only the index shows that a transaction was aborted, so only `ottla verify` notices."""
 T = "t-0"
 METADATA = "__cluster_metadata-0"
 
@@ -83,7 +83,7 @@ class Folder(World):
         )
         asked = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[entry])
         await client.call(OffsetCommitRequest(group_id="g", topics=[asked]), 9)
-        client.close()
+        client.disconnect()
 
     async def _abort(self, client: Any) -> None:
         made = await client.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000), 5)
@@ -104,7 +104,7 @@ class Folder(World):
         assert (answer.error_code, answer.base_offset) == (0, end)
         again = await fetch(client, "t", 0, end)
         assert [bytes(r.value or b"") for b in batches(bytes(again.records)) for r in b.records()] == [b"more"]
-        client.close()
+        client.disconnect()
         return found
 
 
@@ -278,7 +278,7 @@ HARMLESS = {
     "epochs missing",
     "snapshots missing",
 }
-"""What `ottla verify` need not mention: it is made anew without a loss, or concerns nobody."""
+"""What `ottla verify` need not mention: it is rebuilt without a loss, or is never used."""
 
 
 @contextlib.contextmanager
@@ -369,7 +369,7 @@ def test_verify_finds_a_flipped_bit_in_an_old_segment(folders: dict[str, Path], 
             broken += sum(not one.crc_ok() for one in data)
             offset = data[-1].next_offset
         end = folder.broker.replicas.leader("t", 0).log.log_end_offset
-        client.close()
+        client.disconnect()
         await folder.broker.stop()
         assert offset == end == RECORDS + 2
         return broken
@@ -397,7 +397,7 @@ def emptied(folder: Path) -> None:
 
 
 def newest_segment_removed(folder: Path) -> None:
-    """Nothing in the partition's own files tells of it."""
+    """The partition's own files do not show it."""
     doomed = segments(folder)[-1]
     for path in (folder / T).glob(f"{doomed.stem}.*"):
         path.unlink()

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,21 @@ def test_a_full_disk(start_broker: Callable[..., Any], small_disk: Path) -> None
         while more := records_of(wire.fetch("t", len(found))):
             found += [record.value for record in more]
         assert found == acknowledged
+
+
+def test_workers_end_together_when_their_data_folder_is_gone(start_broker: Callable[..., Any], tmp_path: Path) -> None:
+    broker = start_broker(workers=2, log_dirs=tmp_path / "data")
+    with Wire(broker.address) as wire:  # either worker accepts it, and either may lead the partition
+        assert wire.create_topic_result("t", segment_bytes=1 << 20).error_code == 0
+        found = wire.metadata("t")
+    leader_id = found.topics[0].partitions[0].leader_id
+    [port] = [node.port for node in found.brokers if node.node_id == leader_id]
+    with Wire((broker.host, port)) as wire, suppress(ConnectionError):
+        (tmp_path / "data").rename(tmp_path / "gone")
+        while wire.produce("t", batch(bytes(500_000))).error_code == 0:
+            pass  # until a new segment cannot be made
+    assert broker.process.wait(60) == 1
+    assert "cannot go on without it" in broker.text()
 
 
 def test_out_of_file_handles(tmp_path: Path) -> None:

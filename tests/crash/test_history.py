@@ -95,7 +95,7 @@ def compacted() -> History:
         [(2, b"a", b"2"), (4, b"b", b"2")],
     ],
 )
-def test_what_a_compacted_partition_may_hold(records: list[tuple[int, bytes, bytes | None]]) -> None:
+def test_a_correct_compacted_partition_has_no_problems(records: list[tuple[int, bytes, bytes | None]]) -> None:
     compacted().check_compacted(P, records)
 
 
@@ -111,7 +111,7 @@ def test_what_a_compacted_partition_may_hold(records: list[tuple[int, bytes, byt
         ([(1, b"b", b"1"), (2, b"a", b"2"), (3, b"c", b"x")], "nobody wrote"),
     ],
 )
-def test_what_a_compacted_partition_may_not_hold(
+def test_a_wrong_compacted_partition_has_problems(
     records: list[tuple[int, bytes, bytes | None]], complaint: str
 ) -> None:
     with pytest.raises(Violation, match=complaint):

@@ -1,6 +1,6 @@
 """SIGKILL at any moment: what was acknowledged is there after the restart, once and in order.
 
-The broker is a process of its own, the clients speak frames and note what they were told (`crashing.history`).
+The broker is a process of its own, the clients speak frames and note the answers that they got (`crashing.history`).
 `OTTLA_CRASH_ROUNDS=200` crashes it 200 times, `OTTLA_CRASH_SEED` at other moments.
 """
 

@@ -1,4 +1,4 @@
-"""librdkafka under kills and a disk that takes no more: what its clients were told, before the checker of histories.
+"""librdkafka under kills and a full disk: the checker of histories judges the answers that its clients got.
 
 A full disk is a limit on the size of files that is put on the running process and taken away again.
 """
