@@ -1,4 +1,4 @@
-"""Options and brokers for every test: `--bootstrap` runs the interop tests on a broker that is already there."""
+"""Options and brokers for every test: `--bootstrap` runs them on another broker than an Ottla."""
 
 import os
 import re
@@ -22,8 +22,9 @@ settings.load_profile("no-deadline")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bootstrap",
-        metavar="HOST:PORT",
-        help="run the interop tests on this broker (Apache Kafka, say) instead of an Ottla started for them",
+        metavar="HOST:PORT|kafka",
+        help="run the interop and Spark tests on this broker instead of an Ottla started for them; "
+        "'kafka' starts an Apache Kafka",
     )
     parser.addoption(
         "--cluster",
@@ -42,6 +43,14 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """The broker that all tests of this worker share: topics and groups need names of their own."""
     address = request.config.getoption("--bootstrap")
+    if address == "kafka":
+        from support.kafka import Kafka
+
+        # As for Ottla: tests write records with timestamps of years ago, and retention would remove them.
+        kafka = Kafka(tmp_path_factory.mktemp("kafka"), "log.initial.task.delay.ms=86400000")
+        yield Broker(*kafka.address, is_ottla=False, data=kafka.data)
+        kafka.stop()
+        return
     if address:
         host, _, port = address.rpartition(":")
         yield Broker(host, int(port), is_ottla=False)

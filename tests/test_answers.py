@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ottla.answers import Answer, Reply, attempt, gather, settled, started, then
-from ottla.clock import run_virtual
 from ottla.errors import KafkaError, NotCoordinator, UnknownServerError
+from support.virtual_loop import run_virtual
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -43,7 +43,7 @@ def test_an_error_at_once_is_raised_or_turned_into_a_value() -> None:
         then(1, lambda _: fails())
 
 
-def test_then_goes_on_with_what_comes_later() -> None:
+def test_then_continues_with_a_later_answer() -> None:
     async def test() -> None:
         reply: Reply[int] = Reply()
         inner: Reply[str] = Reply()
@@ -75,7 +75,7 @@ def test_an_error_passes_then_and_is_caught_by_attempt() -> None:
     run(test)
 
 
-def test_what_raises_later_fails_the_reply() -> None:
+def test_a_callback_that_raises_fails_the_reply() -> None:
     async def test() -> None:
         def fails(_: int) -> str:
             raise UnknownServerError

@@ -17,8 +17,19 @@ PACKAGE = ROOT / "src" / "ottla"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 # From left to right; a layer imports itself, what stands left of it, and the leaves.
-LAYERS = ("wire", "records", "log", "metadata", "replication", "coordinator", "server", "http")
-LEAVES = ("answers", "api_table", "enums", "errors", "clock", "config", "durations", "lazy_imports", "re2_patterns")
+LAYERS = ("wire", "records", "log", "raft", "metadata", "replication", "coordinator", "server", "http")
+LEAVES = (
+    "answers",
+    "api_table",
+    "enums",
+    "errors",
+    "clock",
+    "config",
+    "durations",
+    "lazy_imports",
+    "re2_patterns",
+    "system",
+)
 # What stands around the layers: each imports itself, the leaves, and what is listed here.
 OUTER = {
     "": {"embedded", "multibroker", "testing"},
@@ -42,19 +53,20 @@ OUTER = {
         "bench",
     },
     "client": {"wire", "records"},
-    "console": {"wire", "records", "log", "server", "http", "client"},
-    "embedded": {*LAYERS, "client", "console"},
+    # The tours of the console run on a cluster of their own.
+    "console": {"wire", "records", "log", "server", "http", "client", "registry", "multibroker"},
+    "embedded": {*LAYERS, "client", "console", "registry"},
     "image": {"cli", "kafka_tools"},
     "kafka_tools": {"wire", "records", "log", "client", "cli"},
-    "multibroker": {*LAYERS, "console", "embedded"},
+    "multibroker": {*LAYERS, "console", "embedded", "registry"},
     "pytest_plugin": {"embedded", "multibroker", "testing"},
     "registry": {"records", "http", "client"},
     "spark": {"wire", "records", "log", "client"},
-    "testing": {*LAYERS, "client", "embedded", "multibroker"},
+    "testing": {*LAYERS, "client", "embedded", "multibroker", "registry"},
     "workers": {*LAYERS},
 }
 # Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.
-BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "metadata", "replication", "coordinator")
+BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "raft", "metadata", "replication", "coordinator")
 
 # Calls that reach for the world, and the seams that are made of them.
 WORLD = {
@@ -79,6 +91,8 @@ SEAMS = {
     "clock.py": "the clock itself",
     "log/files.py": "the disk itself",
     "log/multi_dir_disk.py": "a disk of several folders",
+    "log/folder_snapshot.py": "a disk at some moment",
+    "system.py": "the operating system itself",
     "lazy_imports.py": "keeps a file handle, to import modules with",
     "config/properties.py": "reads the file that the command line names, before there is a disk seam",
 }
@@ -87,19 +101,26 @@ SEAMS = {
 IMPORTS_IN_FUNCTIONS = {
     "bench/embedded.py": "measures how long the import takes",
     "bench/in_tests.py": "measures a first test, without the imports of its own client",
+    "bench/pipelines_job.py": "runs inside Spark, after the settings of the run",
     "bench/spark_job.py": "runs inside Spark, with or without Ottla's data source",
 }
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 90
 # What may be longer, and how long: these numbers only ever shrink.
-LONG_FILES = {"log/log.py": 700}
+LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 
 @cache
 def tree_of(module: Path) -> ast.Module:
     return ast.parse(module.read_text())
+
+
+@cache
+def nodes_of(tree: ast.AST) -> list[ast.AST]:
+    """Every node, found once: the walk through all modules takes longer than what a test does with them."""
+    return list(ast.walk(tree))
 
 
 def name_of(module: Path) -> str:
@@ -115,7 +136,7 @@ def part_of(module: Path) -> str:
 def imported_parts(tree: ast.AST, module: Path) -> Iterator[tuple[str, int]]:
     """Parts of ottla that a module imports, also inside functions; imports for type checking count too."""
     package = ["ottla", *module.relative_to(PACKAGE).parent.parts]
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -152,7 +173,7 @@ def test_imports_point_one_way() -> None:
 
 def function_level_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Modules that are imported inside functions."""
-    for function in ast.walk(tree):
+    for function in nodes_of(tree):
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         for node in ast.walk(function):
@@ -203,7 +224,7 @@ def imported_modules(statements: list[ast.stmt]) -> dict[str, str]:
 def test_lazy_modules_are_those_that_type_checkers_see() -> None:
     wrong = []
     for module in MODULES:
-        for node in ast.walk(tree_of(module)):
+        for node in nodes_of(tree_of(module)):
             if isinstance(node, ast.If):
                 known = imported_modules(node.body)
                 wrong += [
@@ -221,7 +242,7 @@ def test_every_part_has_its_place() -> None:
 
 def world_calls(tree: ast.AST) -> Iterator[str]:
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 aliases[alias.asname or alias.name.split(".")[0]] = alias.name
@@ -233,7 +254,7 @@ def world_calls(tree: ast.AST) -> Iterator[str]:
             for alias in node.names:
                 if alias.name in WORLD.get(node.module or "", ()):
                     yield f"line {node.lineno} imports {node.module}.{alias.name}"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
             yield f"line {node.lineno} calls open()"
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
@@ -252,7 +273,7 @@ def test_the_world_is_passed_in() -> None:
     assert set(SEAMS) <= set(reaching), "a seam reaches for nothing any more: take it off the list"
 
 
-def test_the_check_sees_what_it_forbids() -> None:
+def test_the_check_finds_forbidden_calls() -> None:
     source = (
         "import time, random\nfrom uuid import uuid4\nimport os as system\n"
         "from time import monotonic\nfrom socket import socket\n"
@@ -270,7 +291,7 @@ def test_functions_are_short() -> None:
     lengths = {
         f"{name_of(module)}:{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
         for module in MODULES
-        for node in ast.walk(tree_of(module))
+        for node in nodes_of(tree_of(module))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
     assert {
@@ -285,8 +306,8 @@ def tracked_files() -> list[Path]:
     return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
 
 
-def test_the_repository_speaks_of_itself_only() -> None:
-    """Whoever clones it has nothing beside it: no path may lead out of it, or to one machine's folders."""
+def test_the_repository_has_no_paths_outside_it() -> None:
+    """A clone stands alone: no path may lead out of it, or to the folders of one machine."""
     outside = re.compile(rb"\.\./shared|(?<![\w./-])/(?:work|root|home/[a-z]+)/[a-z.]")
     found = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"
@@ -296,7 +317,7 @@ def test_the_repository_speaks_of_itself_only() -> None:
     assert not found
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_module_has_a_todo() -> None:
     later = re.compile(r"\b(?:TODO|FIXME|XXX|NotImplementedError)\b")
     found = [
         f"{name_of(module)}:{number}"

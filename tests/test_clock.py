@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.clock import ManualClock, SystemClock, Timer, VirtualLoop, run_virtual
+from ottla.clock import ManualClock, SystemClock, Timer
+from support.virtual_loop import VirtualLoop, run_virtual
 
 
 def test_system_clock_agrees_with_the_machine() -> None:
@@ -19,7 +22,7 @@ def test_system_clock_agrees_with_the_machine() -> None:
     assert clock.monotonic_ms() >= first
 
 
-def test_manual_clock_moves_only_when_told() -> None:
+def test_a_manual_clock_moves_only_by_advance() -> None:
     clock = ManualClock(1_000)
     assert (clock.now_ms(), clock.monotonic_ms()) == (1_000, 0.0)
     clock.advance(250)
@@ -197,3 +200,19 @@ def test_virtual_loop_serves_sockets_and_threads() -> None:
         return answer, number
 
     assert run_virtual(main()) == (b"hello", 42)
+
+
+def test_virtual_loop_ends_when_its_threads_have_ended() -> None:
+    ended = threading.Event()
+
+    class Slow(ThreadPoolExecutor):
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            time.sleep(0.05)  # real time, in which a loop without work would jump hours ahead
+            super().shutdown(wait, cancel_futures=cancel_futures)
+            ended.set()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(Slow(1))
+
+    run_virtual(main())
+    assert ended.is_set()

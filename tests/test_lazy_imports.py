@@ -1,4 +1,4 @@
-"""A lazy module is imported with its first use, also when every other file handle is taken."""
+"""A lazy module is imported with its first use, even if every other file handle is in use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_it_follows_changes_of_the_module(module: str, monkeypatch: pytest.Monke
     assert answers.ANSWER == 43
 
 
-def test_what_is_not_there_is_refused_with_its_first_use(module: str) -> None:
+def test_a_missing_name_or_module_fails_at_its_first_use(module: str) -> None:
     with pytest.raises(AttributeError, match="QUESTION"):
         _ = lazy(module).QUESTION
     nowhere = lazy("ottla.no_such_module")

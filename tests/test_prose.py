@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
     ROOT / "README.md",
     ROOT / "SECURITY.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("*.md")),
 ]
@@ -32,14 +34,18 @@ BANNED = {
     r"(?<!\.)\ball else\b": "everything else",
     r"\bof late\b": "recent, lately",
     r"\b(goes|went|go) another way\b": "differs, diverged",
+    r"\bthe other way r?a?round\b": "say both directions",
+    r"\bin the place of\b": "instead of; replaces",
+    r"\bwhat (came|comes|becomes|became) of\b": "the result, the state",
+    r"\bnothing but\b": "only",
+    r"\b(can ?not|can|to) be had\b": "is (not) available",
+    r"\b(one|a) (record|thread|message|batch|row|JSON object|process) an? (?!time)[a-z]+\b": "one … per …",
+    r"\bwhatever (else|comes)\b": "anything else, any other …",
+    r"\balso if\b": "even if",
+    r"[,:] also (with|after|without|when)\b": "even with, even after …",
+    r"\bsomebody\b": "name the person or program; a client, a caller, anyone",
+    r"\bas from\b": "as … prints, sends or returns it",
 }
-
-# Packages that stay clean, and how many findings all others may have together. The set grows, the number shrinks.
-CLEAN = {
-    "bench", "cli", "client", "config", "console", "http", "log", "metadata", "records", "registry", "replication",
-    "testing", "wire",
-}  # fmt: skip
-LEFT = 91
 
 
 def findings(text: str) -> list[str]:
@@ -63,22 +69,54 @@ def test_pages_are_in_plain_english(page: Path) -> None:
     assert findings(shown(page)) == []
 
 
-def test_messages_and_comments_are_in_plain_english() -> None:
-    package = ROOT / "src" / "ottla"
-    clean, left = [], []
-    for path in sorted(package.rglob("*.py")):
-        if path != package / "errors.py":  # those are Kafka's own words
-            inside = path.relative_to(package)
-            found = [f"{inside}: {each}" for each in findings(path.read_text())]
-            (clean if inside.parts[0] in CLEAN or len(inside.parts) == 1 else left).extend(found)
-    assert not clean, "\n".join(clean)
-    assert len(left) <= LEFT, "\n".join(left)
+@pytest.mark.parametrize("folder", ["src/ottla", "tests"])
+def test_messages_and_comments_are_in_plain_english(folder: str) -> None:
+    exceptions = {ROOT / "src" / "ottla" / "errors.py", Path(__file__)}  # Kafka's own words, and the rules themselves
+    found = [
+        f"{path.relative_to(ROOT)}: {each}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path not in exceptions
+        for each in findings(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+RIDDLES = re.compile(
+    r"_told(?!_apart)|anew|somebody|whoever|whatever|^test_wh(at|o)_|^test_nothing$|_is_said|_one_row_a_"
+)
+
+
+def test_names_of_tests_are_statements() -> None:
+    """Rule 7: a name says what holds, so that a stranger understands the report of a failure."""
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+        if RIDDLES.search(name)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_scripts_and_examples_are_in_plain_english() -> None:
+    folders = ("configs", "examples", "helpers", "image", "scripts")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.is_file()]
+    found = [
+        f"{path.relative_to(ROOT)}: {each}"
+        for path in [ROOT / "Dockerfile", ROOT / "action.yml", ROOT / "pyproject.toml", *paths]
+        if path.suffix
+        in ("", ".py", ".sh", ".yaml", ".yml", ".toml", ".properties", ".go", ".rs", ".java", ".js", ".mjs")
+        and not {"target", "node_modules", "__pycache__"} & set(path.parts)
+        for each in findings(path.read_text(errors="replace"))
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_every_rule_finds_something() -> None:
     bad = """The client is told. It tells of it. Made anew for who asks. Whoever it is. Hence as good as new, for good
 measure. Works as ever. Tries in vain. Says so in as many words. Takes it that. All but for one, all else, seen of late.
-Its log went another way. Who lags goes."""
+Its log went another way. Or the other way round, in the place of it. Report what became of it: nothing but a line that
+can be had, a JSON object a line. Whatever else, also if somebody waits, also after a crash, as from a file.
+Who lags goes."""
     found = "\n".join([*findings(bad), *findings("Who lags goes.")])
     assert [advice for advice in BANNED.values() if advice not in found] == []
     assert len(findings("Who lags goes.")) == len(findings("Gone. Who lags goes.")) == 1

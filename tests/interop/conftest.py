@@ -101,6 +101,25 @@ def _cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     one.close()
 
 
+@pytest.fixture(scope="session")
+def _quorum(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clustered]:
+    where = request.config.getoption("--cluster")
+    if where is None:
+        one: Clustered = OttlaCluster(controllers=3)
+    else:
+        folder = tmp_path_factory.mktemp("quorum") if where == "kafka" else Path(where).resolve()
+        one = KafkaCluster(folder, controllers=3)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def quorum(_quorum: Clustered) -> Iterator[Clustered]:
+    """The same with three controllers; `--cluster FOLDER` must name a cluster that has them."""
+    yield _quorum
+    _quorum.mend()
+
+
 @pytest.fixture
 def cluster(_cluster: Clustered) -> Iterator[Clustered]:
     """Three brokers that all tests of this worker share; after each test all of them run."""

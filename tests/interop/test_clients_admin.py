@@ -131,7 +131,7 @@ def test_creation_can_be_switched_off(start_broker, unique) -> None:
 
 
 def test_a_topic_that_cannot_be_created_is_unknown(start_broker, unique) -> None:
-    """Two replicas do not fit on one broker; who asks about the topic only hears that there is none."""
+    """Two replicas do not fit on one broker; a request about the topic then says that it does not exist."""
     broker = start_broker(default_replication_factor=2)
     topic = unique("t")
     with Wire(broker.address) as wire:

@@ -1,38 +1,29 @@
-"""Real clients on a cluster whose brokers fail: they find the new leader, and nothing acknowledged is lost."""
+"""Real clients on a cluster whose nodes fail: they go on, and nothing acknowledged is lost.
+
+The same tests run on Apache Kafka with `--cluster kafka`; those of data folders are for Ottla only.
+"""
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ottla
+from ottla.enums import CoordinatorType
+from support.interop.clusters import Clustered
 from support.interop.drivers import Client, ClientError, Driver, Rec, clients
 
 PATIENCE_S = 120
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ottla.Cluster]:
-    with ottla.Cluster(3, settings={"min.insync.replicas": 2}) as cluster:
-        yield cluster
+CLIENTS = clients(but=("kafka-python-2.0.2",))
+Unique = Callable[[str], str]
 
 
 @pytest.fixture
-def whole(cluster: ottla.Cluster) -> Iterator[ottla.Cluster]:
-    """The cluster with all its brokers, before a test and after it."""
-    yield cluster
-    cluster.heal()
-    for number in cluster.brokers:
-        if number not in cluster.running():
-            cluster.start(number)
-    cluster.wait_in_sync(timeout=PATIENCE_S)
-
-
-@pytest.fixture
-def driver(request: pytest.FixtureRequest, cluster: ottla.Cluster) -> Iterator[Driver]:
+def driver(request: pytest.FixtureRequest, quorum: Clustered) -> Iterator[Driver]:
     client: Client = request.param
-    one = Driver(client, cluster.bootstrap)
+    one = Driver(client, quorum.bootstrap)
     yield one
     one.close()
 
@@ -49,42 +40,72 @@ def insisting(work: Callable[[], Any]) -> Any:
             time.sleep(0.2)
 
 
-def stored(cluster: ottla.Cluster, topic: str) -> list[bytes]:
-    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
-    return list(cluster.topic(topic).values())
+def idempotence(driver: Driver) -> dict[str, Any]:
+    return {"idempotent": True} if driver.client.can("idempotent") else {}
 
 
-@pytest.mark.parametrize("driver", clients(but=("kafka-python-2.0.2",)), indirect=True)
-@pytest.mark.parametrize("how", ["kill", "stop"])
-def test_producing_goes_on_with_another_leader(driver: Driver, how: str, whole: ottla.Cluster) -> None:
-    topic = f"produce-{driver.client.name}-{how}"
-    whole.create_topic(topic, assignments=[[1, 2, 3]])
-    idempotent = {"idempotent": True} if driver.client.can("idempotent") else {}
-    driver.produce_ok(topic, [Rec(b"before-%d" % n) for n in range(20)], **idempotent)
-    sent = [Rec(b"while-%d" % n) for n in range(50)]
-    driver.start("produce", topic=topic, records=[record.to_json() for record in sent], **idempotent)
-    getattr(whole, how)(1)
-    acknowledged = [b"before-%d" % n for n in range(20)]
+def finished(driver: Driver, sent: list[Rec]) -> list[bytes]:
+    """The values that the driver's `produce` of these got acknowledged."""
     try:
-        for record, answer in zip(sent, driver.finish(), strict=True):
-            if "error" not in answer:
-                acknowledged.append(record.value or b"")
+        answers = driver.finish(PATIENCE_S)
     except ClientError:
-        pass  # it gave up: then nobody knows about these
-    insisting(lambda: driver.produce_ok(topic, [Rec(b"after")], **idempotent))
-    assert whole.leader(topic) in (2, 3)
-    whole.start(1)
-    found = stored(whole, topic)
-    assert set(acknowledged) | {b"after"} <= set(found)
-    if idempotent and len(acknowledged) == 70:
-        assert sorted(found[:-1]) == sorted(acknowledged), "nothing twice"
+        return []  # it gave up: then nobody knows about these
+    return [record.value or b"" for record, answer in zip(sent, answers, strict=True) if "error" not in answer]
 
 
-@pytest.mark.parametrize("driver", clients(but=("kafka-python-2.0.2",)), indirect=True)
-def test_a_group_goes_on_with_another_coordinator(driver: Driver, whole: ottla.Cluster) -> None:
-    topic = group = f"group-{driver.client.name}"
-    whole.create_topic(topic, assignments=[[2, 3, 1]])
+def assert_kept(quorum: Clustered, driver: Driver, topic: str, acknowledged: list[bytes], all_sent: int) -> None:
+    """All that was acknowledged is there, and nothing twice if the client can avoid it; `after` came last."""
+    found = quorum.values(topic)
+    assert {*acknowledged, b"after"} <= set(found)
+    if idempotence(driver) and len(acknowledged) == all_sent:
+        assert sorted(value or b"" for value in found if value != b"after") == sorted(acknowledged), "nothing twice"
+
+
+@pytest.mark.parametrize("driver", CLIENTS, indirect=True)
+@pytest.mark.parametrize("how", ["kill", "stop", "pause"])
+def test_producing_goes_on_with_another_leader(driver: Driver, how: str, quorum: Clustered, unique: Unique) -> None:
+    topic = quorum.create(unique("produce"), [[1, 2, 3]], min_insync_replicas=2)
+    before = [Rec(b"before-%d" % n) for n in range(20)]
+    driver.produce_ok(topic, before, **idempotence(driver))
+    sent = [Rec(b"while-%d" % n) for n in range(50)]
+    driver.start("produce", topic=topic, records=[record.to_json() for record in sent], **idempotence(driver))
+    getattr(quorum, how)(1)
+    quorum.wait(lambda: quorum.view(topic).leader in (2, 3), "another leader")
+    if how == "pause":
+        quorum.resume(1)  # it answers what it was asked, as one that does not lead any more
+    acknowledged = [record.value or b"" for record in before] + finished(driver, sent)
+    insisting(lambda: driver.produce_ok(topic, [Rec(b"after")], **idempotence(driver)))
+    quorum.mend()
+    assert_kept(quorum, driver, topic, acknowledged, len(before) + len(sent))
+
+
+@pytest.mark.parametrize("driver", CLIENTS, indirect=True)
+def test_producing_goes_on_without_the_active_controller(driver: Driver, quorum: Clustered, unique: Unique) -> None:
+    """The leader ends too, so that the next controller has to elect another."""
+    topic = quorum.create(unique("controller"), [[1, 2, 3]], min_insync_replicas=2)
+    before = [Rec(b"before-%d" % n) for n in range(20)]
+    driver.produce_ok(topic, before, **idempotence(driver))
+    sent = [Rec(b"while-%d" % n) for n in range(50)]
+    driver.start("produce", topic=topic, records=[record.to_json() for record in sent], **idempotence(driver))
+    former = quorum.kill_controller()
+    acknowledged = [record.value or b"" for record in before] + finished(driver, sent)
+    assert len(acknowledged) == len(before) + len(sent), "brokers serve without a controller"
+    quorum.wait(lambda: quorum.active_controller() != former, "another controller")
+    quorum.kill(1)
+    quorum.wait(lambda: quorum.view(topic).leader in (2, 3), "another leader")
+    insisting(lambda: driver.produce_ok(topic, [Rec(b"after")], **idempotence(driver)))
+    quorum.mend()
+    assert_kept(quorum, driver, topic, acknowledged, len(acknowledged))
+
+
+@pytest.mark.parametrize("driver", CLIENTS, indirect=True)
+@pytest.mark.parametrize("how", ["kill", "pause"])
+def test_a_group_continues_with_another_coordinator(
+    driver: Driver, how: str, quorum: Clustered, unique: Unique
+) -> None:
+    topic = group = quorum.create(unique("group"), [[2, 3, 1]])
     driver.produce_ok(topic, [Rec(b"%d" % n) for n in range(10)])
+    coordinator = quorum.find(CoordinatorType.GROUP, group).node_id
     driver.call("consumer_open", id="c", group=group, topics=[topic], config={"offset_reset": "earliest"})
     seen: list[bytes | None] = []
 
@@ -98,20 +119,57 @@ def test_a_group_goes_on_with_another_coordinator(driver: Driver, whole: ottla.C
                 time.sleep(0.2)
 
     poll_until(10)
-    whole.kill(whole.coordinator(group))
+    getattr(quorum, how)(coordinator)
+    quorum.wait(
+        lambda: quorum.find(CoordinatorType.GROUP, group).node_id not in (-1, coordinator), "another coordinator"
+    )
+    if how == "pause":
+        quorum.resume(coordinator)
     insisting(lambda: driver.produce_ok(topic, [Rec(b"%d" % n) for n in range(10, 20)]))
     poll_until(20)
     assert set(seen) == {b"%d" % n for n in range(20)}
 
 
+def committed_values(bootstrap: str, topic: str, partitions: int) -> set[bytes | None]:
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    found: set[bytes | None] = set()
+    ended: set[int | None] = set()
+    try:
+        while len(ended) < partitions:
+            record = consumer.poll(PATIENCE_S)
+            assert record is not None, f"no more than {found} of {topic}"
+            error = record.error()
+            if error is None:
+                found.add(record.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(record.partition())
+    finally:
+        consumer.close()
+    return found
+
+
 @pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
-def test_a_transaction_survives_its_coordinator(commit: bool, whole: ottla.Cluster) -> None:
+def test_a_transaction_survives_its_coordinator(commit: bool, quorum: Clustered, unique: Unique) -> None:
     from confluent_kafka import Producer
 
-    topic = transactional_id = f"transaction-{commit}"
-    whole.create_topic(topic, assignments=[[1, 2, 3], [2, 3, 1], [3, 1, 2]])
+    topic = transactional_id = quorum.create(unique("transaction"), [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     producer = Producer(
-        {"bootstrap.servers": whole.bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 60_000}
+        {
+            "bootstrap.servers": quorum.bootstrap,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 60_000,
+        }
     )
     producer.init_transactions(PATIENCE_S)
     for kill, outcome in ((False, True), (True, commit)):
@@ -120,15 +178,51 @@ def test_a_transaction_survives_its_coordinator(commit: bool, whole: ottla.Clust
             producer.produce(topic, b"%d-%d" % (kill, partition), partition=partition)
         assert producer.flush(PATIENCE_S) == 0
         if kill:
-            whole.kill(whole.transaction_coordinator(transactional_id))
+            quorum.kill(quorum.find(CoordinatorType.TRANSACTION, transactional_id).node_id)
         if outcome:
             producer.commit_transaction(PATIENCE_S)
         else:
             producer.abort_transaction(PATIENCE_S)
-    for number in whole.brokers:
-        if number not in whole.running():
-            whole.start(number)
-    whole.wait_in_sync(timeout=PATIENCE_S)
+    quorum.mend()
     expected = {b"0-0", b"0-1", b"0-2"} | ({b"1-0", b"1-1", b"1-2"} if commit else set())
     # A marker may come after the answer: Kafka's clients know that, too.
-    whole.wait_until(lambda cluster: set(cluster.topic(topic).values()) == expected, timeout=PATIENCE_S)
+    quorum.wait(lambda: committed_values(quorum.bootstrap, topic, 3) == expected, "the markers")
+
+
+@pytest.fixture
+def on_disks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ottla.Cluster, Path]]:
+    """Three brokers with two data folders each, and nothing in them. `test_folder_failures.py` compares one broker."""
+    if request.config.getoption("--cluster"):
+        pytest.skip("it fails folders of a cluster in this process")
+    folders = [tmp_path / "one", tmp_path / "two"]
+    with ottla.Cluster(3, data=folders, settings={"min.insync.replicas": 2}) as cluster:
+        yield cluster, tmp_path
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_clients_go_on_when_a_data_folder_fails(client: Client, on_disks: tuple[ottla.Cluster, Path]) -> None:
+    """What was led from the folder is led by another broker; the rest stays where it is."""
+    cluster, root = on_disks
+    topic = f"folder-{client.name}"
+    partitions = range(4)
+    cluster.create_topic(topic, assignments=[[1, 2, 3]] * len(partitions))
+    cluster.wait_in_sync(topic, timeout=PATIENCE_S)
+    in_folder = [(root / "two" / "broker-1" / f"{topic}-{partition}").exists() for partition in partitions]
+    assert True in in_folder and False in in_folder
+    driver = Driver(client, cluster.bootstrap)
+    try:
+        before = [Rec(b"before-%d" % n, partition=n % 4) for n in range(20)]
+        driver.produce_ok(topic, before)
+        assert [cluster.leader(topic, partition) for partition in partitions] == [1] * 4
+        cluster.faults.fail_folder(str(root / "two" / "broker-1"))
+        after = [Rec(b"after-%d" % n, partition=n % 4) for n in range(20)]
+        for record in after:
+            insisting(lambda record=record: driver.produce_ok(topic, [record]))
+        assert [cluster.leader(topic, partition) != 1 for partition in partitions] == in_folder
+        assert 1 in cluster.running()
+        found = driver.read(topic, partitions)
+        assert {record.value for record in before + after} <= {record.value for record in found}
+    finally:
+        driver.close()
+    cluster.restart(1)
+    cluster.wait_in_sync(timeout=PATIENCE_S)

@@ -178,7 +178,7 @@ def test_end_offsets_of_epochs(cluster: Clustered, unique: Unique, check: Check)
     check(epoch_end(cluster, 2, unique("none"), 0), (UnknownTopicOrPartition.code, -1, -1))
     check(fetched(cluster, 2, topic, 3, epoch=0).error_code, FencedLeaderEpoch.code)
     check(cluster.end_offset(2, topic, epoch=0)[0], FencedLeaderEpoch.code)
-    # A consumer whose records are of an epoch that went another way is told where to go back to.
+    # A consumer whose records are of an epoch that diverged gets the offset to return to.
     part = fetched(cluster, 2, topic, 3, epoch=1, fetched_epoch=0)
     check((part.error_code, part.diverging_epoch.epoch, part.diverging_epoch.end_offset), (0, 0, 2))
     part = fetched(cluster, 2, topic, 1, epoch=1, fetched_epoch=0)
@@ -290,6 +290,10 @@ def test_replicas_are_spread(cluster: Clustered, unique: Unique, check: Check) -
         everyone = sorted(broker for one in placed for broker in one.replicas)
         count = 3 if factor == -1 else factor
         check((factor, set(leaders)), (factor, {1, 2, 3}))
+        # With one broker a rack, replicas are in the racks that follow each other; after three partitions the order
+        # of the racks is another one.
+        for one in placed[:3]:
+            check(one.replicas, [(one.replicas[0] - 1 + step) % 3 + 1 for step in range(count)])
         check((factor, len(everyone), set(everyone)), (factor, 6 * count, {1, 2, 3}))
         check([one.leader for one in placed], [one.replicas[0] for one in placed])
         check([one.isr for one in placed], [one.replicas for one in placed])
@@ -568,7 +572,7 @@ def test_acks(cluster: Clustered, unique: Unique, check: Check) -> None:
     cluster.produce(1, topic, acks=0)
     cluster.wait(lambda: cluster.end_offset(1, topic) == (0, 3), "what nobody answered for")
     with cluster.wire(2) as wire:
-        # Nobody can be told that this is the wrong broker: the connection ends instead.
+        # An answer cannot say that this is the wrong broker: the connection ends instead.
         wire.send_bytes(b"")
         from ottla.wire.messages import ProduceRequest
 

@@ -187,7 +187,7 @@ def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Che
 
 
 def test_a_partition_loses_all_its_replicas(cluster: Clustered, unique: Unique, check: Check) -> None:
-    """Clean stops of both: the last leader leads again, or whoever is eligible."""
+    """Clean stops of both: the last leader leads again, or an eligible replica."""
     topic = cluster.create(unique("t"), [[1, 2]], min_insync_replicas=2)
     other = cluster.create(unique("other"), [[1, 2]])
     check(cluster.produced(1, topic, b"a"), 0)
@@ -341,7 +341,7 @@ def test_a_group_moves_with_its_coordinator(cluster: Clustered, unique: Unique, 
         group_id=group,
         session_timeout_ms=30_000,
         rebalance_timeout_ms=30_000,
-        member_id="",
+        member_id="m",
         protocol_type="consumer",
         protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
     )

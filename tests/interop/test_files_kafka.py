@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ottla.enums import OffsetTimestamp
+from ottla.replication.replicas import MADE_AT_ONCE
 from ottla.wire.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from ottla.wire.messages.metadata import ApiVersionsRequest
 from ottla.wire.messages.security import DescribeUserScramCredentialsRequest
@@ -36,6 +37,7 @@ COMPLAINTS = (
 HARMLESS = "  -1 is followed by "
 VALUES = [b"value %d" % i for i in range(40)]
 HOUR_MS = 3_600_000
+MANY = MADE_AT_ONCE + 10
 
 
 @pytest.fixture
@@ -184,7 +186,7 @@ def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
         before = member.epoch, member.active, member.standby
         assert member.own().active_tasks is None
         assert (member.epoch, member.active, member.standby) == before
-    # Same topics, same hash: nothing was assigned anew.
+    # Same topics, same hash: nothing was assigned again.
     assert described(wire, first.group).group_epoch == first.epoch
     second.leave()
     first.follow(lambda: first.active == {"0": [0, 1, 2, 3], "1": [0, 1, 2, 3]})
@@ -232,12 +234,17 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
         written = write_all_sorts(wire, unique)
         members = run_streams(wire, unique)
         node = wire.metadata().brokers[0].node_id
+        many = unique("many")
+        assert wire.create_topic_result(many, MANY).error_code == 0
     broker.stop()
     assert node == 1, "the script's node id"
+    assert not (tmp_path / "kafka" / "logs" / f"{many}-{MANY - 1}").exists(), "its folder is made when it is used"
     address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
         check_streams(wire, members)
         check_all(wire, written)
+        wire.wait_until_ready(many, MANY)
+        assert wire.produce(many, batch(b"hello"), partition=MANY - 1).base_offset == 0
 
 
 def test_both_brokers_continue_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:

@@ -157,7 +157,7 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
     assert caught.value.code == GroupIdNotFound.code
 
 
-# franz-go waits for somebody to commit; kafka-python 3 sometimes loses the error in its own thread and then polls on
+# franz-go waits until another client commits; kafka-python 3 sometimes loses the error in its own thread and polls on
 # for ever without an assignment, on Apache Kafka just as here.
 @pytest.mark.parametrize("driver", clients("assign", but=("franz-go", "kafka-python")), indirect=True)
 def test_no_committed_offset_and_no_reset_policy(driver: Driver, topic: str, wire: Wire, unique) -> None:

@@ -175,7 +175,7 @@ def test_a_second_member_waits_until_the_first_revoked(group: str, make_topic, w
     second = hello(wire, group, two, [topic])
     assert second.error_code == NONE
     assert second.assignment is None or second.assignment.topic_partitions == []
-    # The first is told to give one up, and the second gets it only after that.
+    # The first has to give one up, and the second gets it only after that.
     # A new target assignment may be a few heartbeats away.
     told = first
     while told is first or told.assignment is None:

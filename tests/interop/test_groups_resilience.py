@@ -331,7 +331,7 @@ def test_generations_survive_the_coordinator(how: signal.Signals, start_broker, 
         for stale in (1, 3):
             assert one.beat(stale, first) == IllegalGeneration.code
             assert one.commit(stale, first, 100) == IllegalGeneration.code
-        assert one.commit(2, "somebody", 100) == UnknownMemberId.code
+        assert one.commit(2, "stranger", 100) == UnknownMemberId.code
         assert one.committed() == 7
         assert one.commit(2, second, 8) == NONE
         assert one.sync(2, second) == (NONE, b"b")
@@ -389,7 +389,7 @@ def test_epochs_survive_the_coordinator(how: signal.Signals, start_broker, tmp_p
         one = Raw(wire, find_group(wire, "g"))
         assert one.commit(epoch - 1, "me", 100) == StaleMemberEpoch.code
         assert one.commit(epoch + 1, "me", 100) == StaleMemberEpoch.code
-        assert one.commit(epoch, "somebody", 100) == UnknownMemberId.code
+        assert one.commit(epoch, "stranger", 100) == UnknownMemberId.code
         assert one.modern_beat("me", epoch + 5).error_code == FencedMemberEpoch.code
         owned = [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=share.topic_id, partitions=[0])]
         kept = one.modern_beat("me", epoch, topic_partitions=owned)

@@ -1,4 +1,4 @@
-"""ACLs of share groups, on both brokers: what a user is told who may do nothing, or only something with the group."""
+"""ACLs of share groups, on both brokers: the errors for a user without any rights, or with rights on the group only."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What answers about shared records tell of partitions, and in which order: also where nothing can be handed out."""
+"""Which partitions are in answers about shared records, and in which order, even if there is nothing to deliver."""
 
 import time
 from collections.abc import Callable, Iterable

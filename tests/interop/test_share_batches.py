@@ -67,7 +67,7 @@ def test_a_batch_survives_its_session(sharer: MakeSharer, fill: Any) -> None:
     assert found == [(2, 2, 2), (3, 4, 1), (5, 6, 1)], "3 and 4 are known as the rest of a batch"
 
 
-def test_errors_speak_of_a_batch_until_it_is_split(sharer: MakeSharer, fill: Any) -> None:
+def test_errors_name_the_batch_until_it_is_split(sharer: MakeSharer, fill: Any) -> None:
     topic, place = fill(4, 4)
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0)

@@ -2,16 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
 
 from ottla.errors import NONE, UnknownServerError, UnknownTopicOrPartition
 from ottla.metadata.java_hash_order import java_computed_map, uuid_hash
+from ottla.metadata.topics import internal_partition
 from ottla.wire import messages as m
 from ottla.wire.primitives import ZERO_UUID, uuid_to_base64
 from support.interop.sharing import DEADLINE_S, Sharer
 from support.interop.transacting import find_group
+from support.waiting import wait_for
 from support.wire import Wire
 
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
@@ -21,6 +24,37 @@ Asked = Sequence[tuple[str, list[int]]]
 @pytest.fixture
 def group(wire: Wire, unique: Callable[[str], str]) -> str:
     return find_group(wire, unique("s"))
+
+
+@pytest.fixture
+def make_topic(make_topic: Callable[..., str], group: str, wire: Wire) -> Callable[..., str]:
+    """Topics that the coordinator of the group knows: on Apache Kafka it hears of them after their leaders do, each of
+    its partitions by itself."""
+    same_partition = (f"{group}-{number}" for number in count())
+    probe = next(each for each in same_partition if offsets_partition(each) == offsets_partition(group))
+
+    def knows(topic: str) -> bool:
+        altered = Sharer(wire, probe).alter(**{topic: {0: 0}})
+        (described,) = describe(wire, probe, [(topic, [0])]).topics
+        return not (
+            altered.error_code or altered.responses[0].partitions[0].error_code or described.partitions[0].error_code
+        )
+
+    def make(partitions: int = 1) -> str:
+        topic = make_topic(partitions)
+        wait_for(lambda: knows(topic), f"the group coordinator to know {topic}")
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    return make_topic()
+
+
+def offsets_partition(group: str) -> int:
+    return internal_partition(group, 50)
 
 
 def describe(wire: Wire, group: str, topics: Asked | None) -> Any:

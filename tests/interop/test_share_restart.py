@@ -32,7 +32,7 @@ def test_a_group_continues_after_a_restart(start_broker: Callable[..., Any], how
         (found,) = wire.call(ShareGroupDescribeRequest(group_ids=["g"]), 1).groups
         assert (found.group_state, found.group_epoch) == ("Stable", epoch)
         assert one.beat(epoch).member_epoch == epoch
-        # 3 was let go after one delivery; of 2, 4, 6 and 7 nobody was told.
+        # 3 was let go after one delivery; the coordinator never learned about 2, 4, 6 and 7.
         assert one.take_soon(place) == [(2, 2, 1), (3, 3, 2), (4, 4, 1), (6, 11, 1)]
         assert one.tell(place, (2, 4, [ACCEPT]), (6, 11, [ACCEPT])) == (0, "")
         assert one.stands(topic)[1] == 0

@@ -71,6 +71,8 @@ def filled(wire: Wire, topic: str) -> tuple[str, tuple[bytes, int]]:
     ("member", "epoch", "fields", "code", "message"),
     [
         ("", 0, {}, InvalidRequest.code, ""),
+        ("a" * 37, 3, {}, InvalidRequest.code, ""),
+        ("a" * 36, 3, {}, GroupIdNotFound.code, "Share group {} not found."),
         ("m", 0, {"topics": None}, InvalidRequest.code, "SubscribedTopicNames must be set in first request."),
         ("m", 0, {"topics": []}, InvalidRequest.code, "SubscribedTopicNames must be set in first request."),
         ("m", -2, {}, InvalidRequest.code, "MemberEpoch is invalid."),
@@ -273,7 +275,7 @@ def test_sessions(sharer: MakeSharer, filled: Any) -> None:
     assert one.take(place, most=4, wait_ms=5000) == [(4, 7, 1)]
     assert one.fetch(most=0).responses == []
     one.epoch = 0
-    assert one.take(place, most=4, wait_ms=5000) == [(8, 11, 1)], "a new session in the place of the old one"
+    assert one.take(place, most=4, wait_ms=5000) == [(8, 11, 1)], "a new session replaced the old one"
     answer = one.acknowledge({place: [(8, 9, [ACCEPT])]}, epoch=-1)
     assert answer.error_code == answer.responses[0].partitions[0].error_code == 0
     assert one.fetch(epoch=2).error_code == ShareSessionNotFound.code
@@ -320,7 +322,7 @@ def test_a_group_without_state_reads_nothing(sharer: MakeSharer, filled: Any) ->
     answer = one.fetch([place], wait_ms=500)
     while not any(each.error_code for topic in answer.responses for each in topic.partitions):
         assert (answer.error_code, taken(answer)) == (0, [])
-        assert time.monotonic() < deadline, "no error is told of"
+        assert time.monotonic() < deadline, "no error was returned"
         answer = one.fetch(wait_ms=500)
     assert [each.error_code for each in answer.responses[0].partitions] == [UnknownServerError.code]
 
@@ -504,9 +506,9 @@ class State:
         one = cls.PartitionData(partition=partition, state_epoch=epoch, start_offset=offset)
         return int(self._call(cls, "InitializeStateData", 0, one).error_code)
 
-    def read(self, leader_epoch: int) -> Any:
+    def read(self, leader_epoch: int, partition: int = 0) -> Any:
         cls = ReadShareGroupStateRequest
-        return self._call(cls, "ReadStateData", 0, cls.PartitionData(partition=0, leader_epoch=leader_epoch))
+        return self._call(cls, "ReadStateData", 0, cls.PartitionData(partition=partition, leader_epoch=leader_epoch))
 
     def batches(self, leader_epoch: int) -> Any:
         found = self.read(leader_epoch)
@@ -515,9 +517,9 @@ class State:
             for each in found.state_batches
         ]
 
-    def summary(self) -> Any:
+    def summary(self, partition: int = 0) -> Any:
         cls = ReadShareGroupStateSummaryRequest
-        return self._call(cls, "ReadStateSummaryData", 1, cls.PartitionData(partition=0, leader_epoch=0))
+        return self._call(cls, "ReadStateSummaryData", 1, cls.PartitionData(partition=partition, leader_epoch=0))
 
     def write(self, epoch: int, leader_epoch: int, offset: int, *batches: tuple[int, int, int, int]) -> Any:
         cls = WriteShareGroupStateRequest
@@ -534,9 +536,9 @@ class State:
         )
         return self._call(cls, "WriteStateData", 1, one)
 
-    def delete(self) -> int:
+    def delete(self, partition: int = 0) -> int:
         cls = DeleteShareGroupStateRequest
-        return int(self._call(cls, "DeleteStateData", 0, cls.PartitionData(partition=0)).error_code)
+        return int(self._call(cls, "DeleteStateData", 0, cls.PartitionData(partition=partition)).error_code)
 
 
 def test_state_of_share_partitions(topic: str, wire: Wire, unique: Any, sharer: MakeSharer) -> None:
@@ -570,3 +572,43 @@ def test_state_of_share_partitions(topic: str, wire: Wire, unique: Any, sharer: 
     assert (summary.state_epoch, summary.start_offset, summary.delivery_complete_count) == (3, 12, 1)
     assert [state.delete(), state.delete()] == [0, 0]
     assert state.read(2).error_code == InvalidRequest.code
+
+
+@pytest.mark.parametrize("partition", [0, 7])
+def test_state_of_partitions_that_do_not_exist(wire: Wire, topic: str, sharer: MakeSharer, partition: int) -> None:
+    """Reads and writes of a leader find no state; the others look for the partition."""
+    one = sharer()
+    one.start_at(topic, p0=0)  # makes the topic behind it
+    state = State(wire, one.group, wire.topic_id(topic) if partition else bytes((7,)) * 16)
+    code = UnknownTopicOrPartition.code
+    assert state.initialize(1, 0, partition) == code
+    assert state.summary(partition).error_code == code
+    assert state.delete(partition) == code
+    assert state.read(0, partition).error_code == InvalidRequest.code
+    assert state.initialize(1, 0, -1) == InvalidRequest.code
+
+
+@pytest.mark.parametrize("kind", ["no group", "no topics", "no partitions"])
+def test_a_request_about_no_state_gets_no_results(wire: Wire, topic: str, sharer: MakeSharer, kind: str) -> None:
+    one = sharer()
+    one.start_at(topic, p0=0)
+    topic_id = wire.topic_id(topic)
+    cls = DeleteShareGroupStateRequest
+    some = cls.DeleteStateData(topic_id=topic_id, partitions=[cls.PartitionData(partition=0)])
+    none = cls.DeleteStateData(topic_id=topic_id, partitions=[])
+    topics = {"no group": [some], "no topics": [], "no partitions": [some, none]}[kind]
+    assert wire.call(cls(group_id="" if kind == "no group" else one.group, topics=topics), 0).results == []
+
+
+def test_an_initialization_goes_on_past_a_topic_without_partitions(
+    wire: Wire, topic: str, sharer: MakeSharer, unique: Any
+) -> None:
+    sharer().start_at(topic, p0=0)
+    cls = InitializeShareGroupStateRequest
+    one = cls.PartitionData(partition=0, state_epoch=1, start_offset=0)
+    topics = [
+        cls.InitializeStateData(topic_id=bytes((7,)) * 16, partitions=[]),
+        cls.InitializeStateData(topic_id=wire.topic_id(topic), partitions=[one]),
+    ]
+    results = wire.call(cls(group_id=unique("h"), topics=topics), 0).results
+    assert [each.error_code for result in results for each in result.partitions] == [0]

@@ -287,7 +287,7 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     )
     second = Member(wire, group, member.shape)
     second.beat()
-    # The first one is told to give up tasks at the old epoch, and goes on when it has.
+    # The first one has to give up tasks at the old epoch, and continues when it has done so.
     wait_for(lambda: member.own() and len(member.active["0"]) == 2)
     wait_for(lambda: member.own() and member.epoch == second.epoch)
     before = member.epoch - 1

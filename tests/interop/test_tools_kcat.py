@@ -42,7 +42,7 @@ def test_produces_and_consumes(kcat, codec: str, topic: str, wire: Wire) -> None
     assert out.splitlines() == [b"0 k1 one h=v", b"1 k2 two h=v"]
 
 
-def test_starts_anywhere(kcat, topic: str, wire: Wire) -> None:
+def test_kcat_starts_at_any_offset(kcat, topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(*(b"%d" % i for i in range(10))))
     for where, expected in (("3", b"3"), ("-2", b"8"), ("beginning", b"0")):
         assert kcat("-C", "-t", topic, "-p", "0", "-o", where, "-c", "1", "-e", "-q").strip() == expected

@@ -46,7 +46,7 @@ CLIENTS = [
 ]
 
 FENCED_AS = {
-    # What a producer is told at its next send, when another one has taken over its id; the same on both brokers.
+    # The error that a producer gets at its next send, when another one has taken over its id; the same on both brokers.
     "confluent-kafka": ("KafkaException", -144),  # librdkafka's own number for "fenced"
     "aiokafka": ("ProducerFenced", None),
     "franz-go": ("INVALID_PRODUCER_EPOCH", 47),

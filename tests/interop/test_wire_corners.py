@@ -139,7 +139,7 @@ def test_a_fetch_with_an_unknown_replica_id(version: int, epoch: int, code: int,
     answer = wire.call(request, version)
     found = answer.responses[0].partitions[0]
     assert (found.error_code, found.high_watermark) == (code, -1)
-    # A consumer would be told who leads, and where that is.
+    # A consumer would get the leader and its address.
     assert (found.current_leader is not None) == (version >= 16 and code == NotLeaderOrFollower.code)
     assert answer.node_endpoints == []
 

@@ -99,7 +99,7 @@ def test_operations(topic: str, wire: Wire, unique: Callable[[str], str]) -> Non
         == alter(wire, ConfigResourceType.TOPIC, topic, *settings[::-1])
         == (InvalidConfig.code, text)
     )
-    # An operation that there is none of fails the whole, unless something else is come upon first.
+    # An unknown operation fails the whole request, unless another error is found first.
     assert alter(wire, ConfigResourceType.TOPIC, topic, ("segment.ms", NO_OPERATION, "1"), settings[1]) == (
         InvalidConfig.code,
         text,
@@ -138,7 +138,7 @@ def test_features(wire: Wire) -> None:
     assert refused(("metadata.version", 2), ("metadata.version", 3)).startswith("Invalid update version 3 ")
 
 
-# -- fetches: a topic with neither name nor id cannot be told from the one after it
+# -- fetches: a topic with neither name nor id cannot be distinguished from the one after it
 
 
 @pytest.mark.parametrize("version", [13, 18])

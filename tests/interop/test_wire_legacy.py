@@ -6,11 +6,25 @@ Their oracle is Apache Kafka 3.9.1; on a broker that serves none of them these t
 import pytest
 
 from ottla.enums import OffsetTimestamp
-from ottla.errors import NONE, CorruptMessage, OffsetOutOfRange, UnknownTopicOrPartition
+from ottla.errors import (
+    NONE,
+    CorruptMessage,
+    IllegalGeneration,
+    OffsetOutOfRange,
+    UnknownMemberId,
+    UnknownTopicOrPartition,
+)
 from ottla.records.batch import Record
 from ottla.records.legacy import any_batches, build_message_set
-from ottla.wire.messages import ApiVersionsRequest, CreateTopicsRequest, DeleteTopicsRequest, FetchRequest
+from ottla.wire.messages import (
+    ApiVersionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    FetchRequest,
+    OffsetCommitRequest,
+)
 from support.batches import batch, now_ms, records_of
+from support.interop.transacting import find_group
 from support.wire import Wire
 
 NOW = now_ms()
@@ -145,3 +159,34 @@ def test_old_topic_requests(version: int, wire: Wire, unique) -> None:
     wire.wait_until_ready(topic, 2)
     gone = wire.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=30000), 0).responses[0]
     assert (gone.name, gone.error_code) == (topic, NONE)
+
+
+@pytest.mark.parametrize("version", [1, 2, 8])
+@pytest.mark.parametrize("has_name", [True, False], ids=["a group", "a group with an empty name"])
+def test_commits_from_outside_a_group_are_refused(version: int, has_name: bool, topic: str, wire: Wire, unique) -> None:
+    """A generation of a group that does not exist is illegal; in a group without members nobody is a member."""
+    group = unique("g") if has_name else ""
+    find_group(wire, group)
+    topics = [
+        OffsetCommitRequest.OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[
+                OffsetCommitRequest.OffsetCommitRequestPartition(
+                    partition_index=0, committed_offset=1, committed_metadata=""
+                )
+            ],
+        )
+    ]
+
+    def commit(generation: int, member: str) -> int:
+        request = OffsetCommitRequest(
+            group_id=group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
+        )
+        return int(wire.call(request, version).topics[0].partitions[0].error_code)
+
+    if has_name:  # the group with the empty name may be there from an earlier test
+        assert commit(3, "m") == IllegalGeneration.code
+    assert commit(-1, "m") == NONE
+    assert commit(-1, "") == NONE
+    assert commit(3, "m") == UnknownMemberId.code
+    assert commit(0, "") == UnknownMemberId.code

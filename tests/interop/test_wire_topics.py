@@ -306,7 +306,7 @@ def test_describe_cluster(version: int, wire: Wire, broker) -> None:
     assert found.cluster_authorized_operations > 0
 
 
-def test_authorized_operations_are_told_when_asked_for(topic: str, wire: Wire) -> None:
+def test_authorized_operations_are_returned_on_request(topic: str, wire: Wire) -> None:
     wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
     silent = wire.call(MetadataRequest(topics=wanted), 12).topics[0]
     assert silent.topic_authorized_operations == -(2**31)

@@ -87,7 +87,7 @@ def test_only_partitions_without_a_marker_are_shown(hanging: tuple[Transacting, 
 def test_a_transaction_without_all_its_markers_refuses_every_request(
     id_offset: int, epoch_offset: int, verified: int, old_end: int, hanging: tuple[Transacting, str], wire: Wire
 ) -> None:
-    """Who asks is told to come again before it is looked at who asks; except by the end of the first protocol."""
+    """The answer is a retriable error before the producer is checked, except for EndTxn of the first protocol."""
     one, topic = hanging
     who = {"producer_id": one.producer_id + id_offset, "producer_epoch": one.epoch + epoch_offset}
     group = find_group(wire, one.name)

@@ -15,7 +15,7 @@ def free_ports(count: int = 1) -> list[int]:
     """Ports in a row that are free, as are those 1000 above, where Apache Kafka has its controller.
 
     They are none that the system gives to clients by itself: a server that takes seconds to start would lose its port
-    to a connection that somebody opens meanwhile. Each test process has a part of the range to itself.
+    to a connection that another program opens meanwhile. Each test process has a part of the range to itself.
     """
     low = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

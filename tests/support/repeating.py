@@ -68,7 +68,7 @@ async def same_both_ways(
 
 
 class Talk:
-    """One connection to one broker; answers are kept as they came, but for ids that are the broker's own."""
+    """One connection to one broker; answers are kept as they came, except for the broker's own ids."""
 
     def __init__(self, running: Running, client: AsyncWire) -> None:
         self.running, self.client = running, client

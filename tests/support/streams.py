@@ -1,7 +1,9 @@
 """Heartbeats of Kafka Streams applications: topologies, and the first one of a member."""
 
+import asyncio
 from typing import Any
 
+from ottla.client import Client
 from ottla.wire.messages import StreamsGroupHeartbeatRequest as Beat
 
 
@@ -47,3 +49,14 @@ def joining(group: str, source: str, changelog: str | None = None, factor: int =
         standby_tasks=[],
         warmup_tasks=[],
     )
+
+
+def beat(bootstrap: str, group: str, topic: str, epoch: int) -> Any:
+    """Send a heartbeat of the only member of a group that reads one topic: the first with epoch 0, the last with -1."""
+    request = joining(group, topic) if epoch == 0 else Beat(group_id=group, member_id="m", member_epoch=epoch)
+
+    async def main() -> Any:
+        async with Client(bootstrap) as client:
+            return await client.retrying(lambda: client.ask_coordinator(group, request))
+
+    return asyncio.run(main())

@@ -195,6 +195,9 @@ func main() {
 		client = newSaramaSecured(os.Args[2])
 	case "franz-secured":
 		client = newFranzSecured(os.Args[2])
+	case "history":
+		runHistory(os.Args[2:])
+		return
 	default:
 		panic("unknown client " + os.Args[1])
 	}

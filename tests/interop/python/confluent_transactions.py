@@ -91,7 +91,7 @@ class Transactions:
         consumer.close()
 
     def transform_all(self, transactional_id: str, source: str, target: str, group: str, wait_s: float) -> int:
-        """Copy the whole of a partition, whatever happens to the broker on the way; returns how often it began anew."""
+        """Copy a whole partition, whatever happens to the broker; returns how often it started again."""
         lives, deadline = 0, time.monotonic() + wait_s
         while time.monotonic() < deadline:
             lives += 1

@@ -1,4 +1,4 @@
-"""Histories of what clients asked for and were told, and the rules that no broker may break, whatever happens to it.
+"""Histories of requests and answers, and the rules that no broker may break, whatever happens to it.
 
 A write is *acknowledged* (with its offset), *refused* (with an error that says it was not done) or *in doubt* (the
 connection broke first). The checks know nothing of how the broker works:

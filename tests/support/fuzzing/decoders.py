@@ -15,6 +15,7 @@ from ottla.records.validation import ValidationOptions, validate
 from ottla.wire.frames import decode_request_header
 from ottla.wire.messages import REQUESTS
 from ottla.wire.primitives import MalformedMessage
+from support.fuzzing import outside, stored
 
 CLOCK = ManualClock(1_700_000_000_000)
 OPTIONS = {
@@ -66,4 +67,10 @@ def recovery(data: bytes) -> None:
     list(batches(data[:0]))
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {"request": request, "batch": batch, "recovery": recovery}
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "request": request,
+    "batch": batch,
+    "recovery": recovery,
+    **stored.TARGETS,
+    **outside.TARGETS,
+}

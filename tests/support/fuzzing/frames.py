@@ -4,6 +4,7 @@ import random
 import struct
 from typing import Any
 
+from ottla.enums import ApiKey
 from ottla.records.batch import Record, build_batch
 from ottla.wire.frames import request_header_version
 from ottla.wire.schema import Field, Message
@@ -46,6 +47,8 @@ NUMBERS = ((0, ">q"), (8, ">i"), (12, ">i"), (23, ">i"), (27, ">q"), (35, ">q"),
 EXTREMES = {">q": ((1 << 63) - 1, -(1 << 63), (1 << 62)), ">i": ((1 << 31) - 1, -(1 << 31), 1 << 20)}
 SLOW = frozenset({4, 5, 6, 7})
 """Requests among brokers that Apache Kafka 4 does not serve either."""
+ENDS_THE_TARGET = frozenset({ApiKey.UNREGISTER_BROKER})
+"""A broker that is unregistered leaves the metadata, in Kafka too: then nobody is served any more."""
 
 
 class FrameMaker:

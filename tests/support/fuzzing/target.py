@@ -114,7 +114,7 @@ class Target:
     def _connect(self) -> None:
         client = self.client()
         self._client = client.socket
-        before = self.broker._connections
+        before = self.broker.connections
         self._connection = next(c for c in before if c.peer == f"127.0.0.1:{40_000 + self._number}")
 
     def _drop(self) -> None:

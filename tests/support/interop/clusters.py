@@ -14,18 +14,24 @@ from typing import Any, NamedTuple
 
 import ottla
 from ottla.enums import AlterConfigOp, ConfigResourceType, OffsetTimestamp
+from ottla.metadata.image import MetadataImage
+from ottla.metadata.metadata_log import METADATA_TOPIC_ID
+from ottla.metadata.metadata_log import records_of as metadata_records
+from ottla.records.batch import batches
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     CreateTopicsRequest,
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
+    FetchRequest,
     FindCoordinatorRequest,
     IncrementalAlterConfigsRequest,
     ListOffsetsRequest,
     ProduceRequest,
 )
-from support.batches import batch
+from support.batches import batch, records_of
 from support.ports import free_ports
+from support.quorum import describe_quorum
 from support.requests import new_topic
 from support.waiting import NO_COORDINATOR_YET, NO_LEADER_YET, wait_for
 from support.wire import Wire
@@ -39,7 +45,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.state.log.min.isr": 2,
     "share.coordinator.state.topic.num.partitions": 4,
-    # How soon a topic may elect somebody who is not in sync after a change of its settings.
+    # How soon a topic may elect a replica that is not in sync after a change of its settings.
     "unclean.leader.election.interval.ms": 2000,
     "default.replication.factor": 3,
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -60,12 +66,33 @@ class View(NamedTuple):
     error: int
 
 
+def image_of_controller(wire: Wire) -> MetadataImage:
+    """The committed metadata, replayed from the log of the active controller."""
+    epoch = wire.call(describe_quorum(), 2).topics[0].partitions[0].leader_epoch
+    image, offset, end = MetadataImage(), 0, 1
+    while offset < end:
+        part = FetchRequest.FetchPartition(
+            fetch_offset=offset, current_leader_epoch=epoch, last_fetched_epoch=0, partition_max_bytes=8 << 20
+        )
+        entry = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[part])
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=8 << 20, session_epoch=-1, topics=[entry])
+        answer = wire.call(request, 17).responses[0].partitions[0]
+        assert answer.error_code == 0, answer
+        end = answer.high_watermark
+        for found in batches(answer.records or b""):
+            offset = found.next_offset
+            for at, record in metadata_records(found, "the log of the controllers"):
+                image.replay(record, at)
+    return image
+
+
 class Clustered(ABC):
-    """Brokers 1 to 3, in the racks a, b and c."""
+    """Brokers 1 to 3, in the racks a, b and c, and one controller or a quorum of three."""
 
     is_ottla: bool
 
     def __init__(self) -> None:
+        self.controllers_down: set[int] = set()
         self.addresses: dict[int, tuple[str, int]] = {}
         self.down: set[int] = set()
         self.paused: set[int] = set()
@@ -103,8 +130,37 @@ class Clustered(ABC):
         self._signal(broker, signal.SIGCONT)
         self.paused.discard(broker)
 
+    def kill_controller(self) -> int:
+        """Kill the active one of a quorum, and return its node id."""
+        node = self.active_controller()
+        self.controllers_down.add(node)
+        self._kill_controller(node)
+        return node
+
+    @abstractmethod
+    def _kill_controller(self, node: int) -> None: ...
+
+    @abstractmethod
+    def _start_controller(self, node: int) -> None: ...
+
+    def active_controller(self) -> int:
+        """The controller that leads the quorum, which a broker finds."""
+
+        def leader() -> int:
+            topic = self.ask_any(describe_quorum(), 2).topics[0].partitions[0]
+            return int(topic.leader_id) if topic.error_code == 0 else 0
+
+        return int(self.wait(leader, "an active controller"))
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.addresses.values())
+
     def mend(self) -> None:
-        """All brokers are there again, and every replica is in sync."""
+        """All nodes are there again."""
+        for node in sorted(self.controllers_down):
+            self._start_controller(node)
+            self.controllers_down.discard(node)
         for broker in sorted(self.paused):
             self.resume(broker)
         for broker in sorted(self.down):
@@ -157,6 +213,23 @@ class Clustered(ABC):
             one.replica_nodes,
             one.error_code,
         )
+
+    def controller_wire(self) -> Wire:
+        """A connection to the active controller; it needs a port."""
+        answer = self.ask_any(describe_quorum(), 2)
+        active = answer.topics[0].partitions[0].leader_id
+        listener = next(node for node in answer.nodes if node.node_id == active).listeners[0]
+        return Wire((listener.host, listener.port))
+
+    def image(self) -> MetadataImage:
+        """The metadata that a majority of the controllers has, replayed from their log."""
+        with self.controller_wire() as wire:
+            return image_of_controller(wire)
+
+    def epochs(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        """The leader epoch and the partition epoch."""
+        found = self.image().topics[topic].partitions[partition]
+        return found.leader_epoch, found.partition_epoch
 
     def until(self, topic: str, partition: int = 0, **expected: Any) -> View:
         """Wait until every broker that is there shows the partition so."""
@@ -227,6 +300,20 @@ class Clustered(ABC):
             for one in found.partition_result
         ]
 
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """All records of a partition, from its leader."""
+        found: list[bytes | None] = []
+        with self.wire(self.view(topic, partition).leader) as wire:
+            offset, end = 0, 1
+            while offset < end:
+                answer = wire.fetch(topic, offset, partition)
+                assert answer.error_code == 0, answer
+                end = answer.high_watermark
+                records = records_of(answer)
+                found += [record.value for record in records]
+                offset = records[-1].offset + 1 if records else end
+        return found
+
     def configure(self, topic: str, **configs: Any) -> None:
         changes = [
             IncrementalAlterConfigsRequest.AlterableConfig(
@@ -285,9 +372,9 @@ class OttlaCluster(Clustered):
 
     is_ottla = True
 
-    def __init__(self) -> None:
+    def __init__(self, controllers: int | None = None) -> None:
         super().__init__()
-        self.cluster = ottla.Cluster(3, racks=RACKS, settings=SETTINGS)
+        self.cluster = ottla.Cluster(3, controllers=controllers, racks=RACKS, settings=SETTINGS)
         self.cluster.__enter__()
         for number, address in enumerate(self.cluster.bootstrap.split(","), 1):
             host, _, port = address.rpartition(":")
@@ -308,13 +395,22 @@ class OttlaCluster(Clustered):
     def _start(self, broker: int) -> None:
         self.cluster.start(broker)
 
+    def _controller_name(self, node: int) -> str:
+        return next(name for name in ("c1", "c2", "c3") if self.cluster.controller(name).node_id == node)
+
+    def _kill_controller(self, node: int) -> None:
+        self.cluster.kill_controller(self._controller_name(node))
+
+    def _start_controller(self, node: int) -> None:
+        self.cluster.start_controller(self._controller_name(node))
+
 
 class KafkaCluster(Clustered):
     """Processes of Apache Kafka; `folder` is that of a cluster that runs already, or an empty one for a new one."""
 
     is_ottla = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, controllers: int = 1) -> None:
         super().__init__()
         self._folder = folder
         self._is_ours = not (folder / "cluster.id").exists()
@@ -324,34 +420,41 @@ class KafkaCluster(Clustered):
             settings += ["broker.session.timeout.ms=3000", "broker.heartbeat.interval.ms=500"]
             settings += ["replica.lag.time.max.ms=10000"]
             settings += [f"{number}:broker.rack={rack}" for number, rack in enumerate(RACKS, 1)]
-            self._script(str(self._port), str(folder), *settings)
+            self._script(str(self._port), str(folder), *settings, controllers=controllers)
         else:
             text = (folder / "node-1" / "server.properties").read_text()
             self._port = int(text.partition("listeners=PLAINTEXT://127.0.0.1:")[2].partition("\n")[0])
         self.addresses = {number: ("127.0.0.1", self._port + number - 1) for number in (1, 2, 3)}
 
     @staticmethod
-    def _script(*arguments: str) -> None:
+    def _script(*arguments: str, controllers: int = 1) -> None:
         flags = {"KAFKA_HEAP": "-Xmx256M -XX:+UseSerialGC -XX:TieredStopAtLevel=1", **os.environ}
+        flags["KAFKA_CONTROLLERS"] = str(controllers)
         subprocess.run([str(KAFKA_START), *arguments], check=True, env=flags, timeout=600)
 
     def _pid(self, node: int) -> int:
         return int((self._folder / f"node-{node}" / "pid").read_text())
 
-    def _signal(self, broker: int, number: signal.Signals) -> None:
-        pid = self._pid(broker)
+    def _signal(self, node: int, number: signal.Signals) -> None:
+        pid = self._pid(node)
         os.kill(pid, number)
         if number in (signal.SIGKILL, signal.SIGTERM):
-            self.wait(lambda: not _runs(pid), f"the end of broker {broker}")
+            self.wait(lambda: not _runs(pid), f"the end of node {node}")
 
-    def _start(self, broker: int) -> None:
-        self._script("--node", str(broker), str(self._port), str(self._folder))
+    def _start(self, node: int) -> None:
+        self._script("--node", str(node), str(self._port), str(self._folder))
+
+    def _kill_controller(self, node: int) -> None:
+        self._signal(node, signal.SIGKILL)
+
+    def _start_controller(self, node: int) -> None:
+        self._start(node)
 
     def close(self) -> None:
         if self._is_ours:
-            for node in (1, 2, 3, 3000):
+            for pid in self._folder.glob("node-*/pid"):
                 with suppress(ProcessLookupError):
-                    os.kill(self._pid(node), signal.SIGKILL)
+                    os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
 def _runs(pid: int) -> bool:

@@ -96,6 +96,10 @@ class Secured:
         command = [sys.executable, "-m", "ottla.cli.main", "serve", str(path), "--preset", "kafka"]
         self._process, _ = start_and_wait(command, self.log)
 
+    @property
+    def pid(self) -> int:
+        return self._kafka.pid if self.kind == "kafka" else self._process.pid
+
     def stop(self) -> None:
         if self.kind == "kafka":
             self._kafka.stop()

@@ -32,7 +32,7 @@ def ids(owned: dict[str, list[int]] | None) -> Any:
 
 
 class Member:
-    """One member, which remembers what it was told."""
+    """One member, which remembers its assignment."""
 
     def __init__(self, wire: Wire, group: str, shape: Any, process: str | None = None, **joining: Any) -> None:
         self.wire = wire
@@ -79,7 +79,7 @@ class Member:
         return answer
 
     def own(self) -> Any:
-        """A heartbeat that reports what the member was told to have."""
+        """A heartbeat that reports the assigned tasks as its own."""
         return self.beat(active_tasks=ids(self.active), standby_tasks=ids(self.standby), warmup_tasks=[])
 
     def follow(self, done: Callable[[], bool]) -> None:

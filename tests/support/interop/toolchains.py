@@ -1,4 +1,5 @@
-"""Finds or makes what the drivers need: the Go binary, the Java classes, npm packages, kcat, an old kafka-python.
+"""Finds or makes what the drivers need: the Go binary, the Java classes, npm packages, kcat, librdkafka, an
+old kafka-python.
 
 Everything made goes to `.cache/interop` in the project, once, under a file lock, so that parallel workers and later
 runs share it. A missing toolchain skips the test, except under CI, where it fails: there a skip would hide a lost test.
@@ -78,14 +79,13 @@ def kafka_python_2() -> Path:
     return folder
 
 
-def go_binary() -> Path:
+def go_binary(source: Path = HERE / "go", **environment: str) -> Path:
     need("go")
-    source = HERE / "go"
     binary = CACHE / f"go-clients-{digest([*source.glob('*.go'), source / 'go.mod', source / 'go.sum'])}"
     with locked("go"):
         if not binary.exists():
             made = binary.with_suffix(".new")
-            run(["go", "build", "-o", made, "."], cwd=source)
+            run(["go", "build", "-o", made, "."], cwd=source, env={**os.environ, **environment})
             made.rename(binary)
     return binary
 
@@ -101,43 +101,50 @@ def kafka_jars(version: str = "4.3.1") -> Path:
     return Path(done.stdout.strip())
 
 
-def streams_jar() -> Path:
-    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
+def maven_jar(artifact: str) -> Path:
+    """One jar of Maven Central, named group:artifact:version[:jar:classifier], without what it depends on."""
     need("java", "mvn")
-    folder = CACHE / "kafka-streams-4.3.1"
-    jar = folder / "kafka-streams-4.3.1.jar"
-    with locked("kafka-streams"):
-        if not jar.exists():
+    folder = CACHE / artifact.replace(":", "-")
+    with locked(folder.name):
+        if not folder.exists():
             made = folder.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
-            artifact = "org.apache.kafka:kafka-streams:4.3.1"
-            run(["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={made}"])
+            run(["mvn", "-q", "-B", "-C", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={made}"])
             made.rename(folder)
+    (jar,) = folder.glob("*.jar")
     return jar
+
+
+def streams_jar() -> Path:
+    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
+    return maven_jar("org.apache.kafka:kafka-streams:4.3.1")
 
 
 def java_classes() -> tuple[Path, Path]:
     """(folder of the compiled driver, folder of the jars)."""
-    need("javac")
     jars = kafka_jars()
-    sources = [HERE / "java" / name for name in ("Administration.java", "Driver.java", "Sharing.java")]
-    folder = CACHE / f"java-client-{digest(sources, str(jars))}"
+    names = ("Administration.java", "Driver.java", "History.java", "Sharing.java")
+    return compiled_java([HERE / "java" / name for name in names], f"{jars}/*"), jars
+
+
+def compiled_java(sources: Sequence[Path], class_path: str) -> Path:
+    need("javac")
+    folder = CACHE / f"java-client-{digest(sources, class_path)}"
     with locked("java"):
         if not folder.exists():
             made = folder.with_suffix(".new")
             shutil.rmtree(made, ignore_errors=True)
-            run(["javac", "-nowarn", "-d", made, "-cp", f"{jars}/*", *sources])
+            run(["javac", "-nowarn", "-d", made, "-cp", class_path, *sources])
             made.rename(folder)
-    return folder, jars
+    return folder
 
 
 # Short-lived JVMs: the quick compiler and the small collector start faster and leave the other core alone.
 JAVA = ("java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
 
 
-def node_modules() -> Path:
+def node_modules(manifest: Path = HERE / "node" / "package.json") -> Path:
     need("node", "npm")
-    manifest = HERE / "node" / "package.json"
     folder = CACHE / f"node-{digest([manifest])}"
     with locked("node"):
         if not (folder / ".done").exists():
@@ -148,18 +155,43 @@ def node_modules() -> Path:
     return folder / "node_modules"
 
 
+def rustup() -> dict[str, str]:
+    """Where rustup keeps its toolchains: beside its commands, even if HOME is another folder."""
+    command = shutil.which("cargo")
+    toolchains = Path(command).parents[2] / ".rustup" if command else Path()
+    return {"RUSTUP_HOME": str(toolchains)} if toolchains.is_dir() and "RUSTUP_HOME" not in os.environ else {}
+
+
 def kcat() -> str:
     """The name of the kcat program; installed with the package manager where that is allowed and it is missing."""
-    for name in ("kcat", "kafkacat"):
-        if shutil.which(name):
-            return name
+    names = ("kcat", "kafkacat")
+
+    def found() -> str | None:
+        return next((name for name in names if shutil.which(name)), None)
+
     with locked("kcat"):
-        if os.geteuid() == 0 and shutil.which("apt-get"):
-            quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-            subprocess.run(["apt-get", "update", "-q"], env=quiet, capture_output=True, check=False)
-            for package in ("kcat", "kafkacat"):
-                subprocess.run(["apt-get", "install", "-qy", package], env=quiet, capture_output=True, check=False)
-                if shutil.which(package):
-                    return package
-    missing("needs kcat on PATH")
-    raise AssertionError("unreachable")
+        for package in names:
+            if found() is None:
+                _apt_get_install(package)
+    name = found()
+    if name is None:
+        missing("needs kcat on PATH")
+    return str(name)
+
+
+def librdkafka() -> None:
+    """Needs a C++ compiler and librdkafka's headers; they are installed as kcat is."""
+    need("cc", "c++")
+    header = Path("/usr/include/librdkafka/rdkafkacpp.h")
+    with locked("librdkafka"):
+        if not header.exists():
+            _apt_get_install("librdkafka-dev")
+    if not header.exists():
+        missing("needs the headers of librdkafka")
+
+
+def _apt_get_install(package: str) -> None:
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        subprocess.run(["apt-get", "update", "-q"], env=quiet, capture_output=True, check=False)
+        subprocess.run(["apt-get", "install", "-qy", package], env=quiet, capture_output=True, check=False)

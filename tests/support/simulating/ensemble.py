@@ -52,7 +52,7 @@ TRANSACTIONAL = frozenset(
         errors.TransactionAbortable,
     )
 )
-"""Beside those: what a transaction's producer is told after its coordinator aborted what it began."""
+"""Also the errors that a producer gets after the coordinator aborted its transaction."""
 
 
 class RoutingClient:
@@ -230,10 +230,8 @@ class ClusterWorld(World):
         assert isinstance(loop, SimLoop)
         self.loop = loop
         loop.set_exception_handler(self._unhandled)
-        self.cluster = ClusterNodes(
-            self.config(CONTROLLER_ID), self.disks[CONTROLLER_ID], loop, SeededRandomness(self.seed)
-        )
-        self.cluster.start()
+        self.cluster = ClusterNodes(self.config(CONTROLLER_ID), loop, SeededRandomness(self.seed))
+        self.cluster.start_single(self.disks[CONTROLLER_ID])
         for number in BROKERS:
             await self.start_node(number)
         await self._make_topics()
@@ -298,7 +296,7 @@ class ClusterWorld(World):
         elif kind == "resume":
             self._wake(number)
         elif kind == "cut":
-            network.cut(sides_of([[number]], [*BROKERS, CONTROLLER_ID], CONTROLLER_ID))
+            network.cut(sides_of([[number]], BROKERS, [CONTROLLER_ID]))
         elif kind == "slow":
             other = self.chance.choice([*BROKERS, CONTROLLER_ID])
             network.slow(number, other, self.chance.choice((5, 80, 600)))

@@ -5,8 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from ottla.clock import VirtualLoop
 from support.async_wire import AsyncWire
+from support.virtual_loop import VirtualLoop
 
 
 class SimLoop(VirtualLoop):

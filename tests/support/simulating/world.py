@@ -1,4 +1,4 @@
-"""A broker, its clients and their troubles, as one seed draws them; what the clients were told is checked all the time.
+"""A broker, its clients and their troubles, as one seed draws them; answers to clients are checked all the time.
 
 A run is a few *lives* of the broker. In each, clients work while the disk fills up, fails or works again; it ends by a
 stop, a kill or, where everything is flushed, a loss of power, and the next life begins with what that left.
@@ -475,7 +475,7 @@ class Reader(Worker):
 
 
 class Transactor(Worker):
-    """Both partitions of a topic and an offset in one transaction. Starts anew after anything that it does not know."""
+    """Both partitions of a topic and an offset in one transaction. Starts again after any unknown error."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -1,0 +1,1 @@
+"""Tables for the tests of pipelines: other engines that read them, a catalog, and writers that can be killed."""
