@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import reference
+from pictures import PICTURES
 
 from ottla.api_table import APIS, ApiRow
 from ottla.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS
@@ -149,6 +150,9 @@ GENERATED = {
     ROOT / "docs" / "reference" / "python.md": lambda: NOTE + reference.python(),
     ROOT / "docs" / "reference" / "cli.md": lambda: NOTE + reference.command_line(),
     ROOT / "docs" / "reference" / "metrics.md": lambda: NOTE + reference.metrics(),
+    ROOT / "docs" / "reference" / "http.md": lambda: NOTE + reference.http(),
+    ROOT / "docs" / "compatibility.md": lambda: NOTE + reference.compatibility(),
+    **{ROOT / "docs" / "images" / f"{name}.svg": draw for name, draw in PICTURES.items()},
 }
 
 

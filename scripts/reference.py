@@ -1,4 +1,4 @@
-"""The reference pages of the documentation: the public Python names, the command line, the metrics. See generate.py."""
+"""The reference pages of the documentation: Python names, the command line, metrics, HTTP. See generate.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import argparse
 import ast
 import importlib
 import inspect
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ottla.cli.main import full_parser
+from ottla.console.api import OPERATIONS
+from ottla.console.operations import PREFIX
+from ottla.embedded import control
+from ottla.multibroker import cluster_http
+from ottla.registry.rest.routes import ROUTES as REGISTRY_ROUTES
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "ottla"
 
@@ -53,7 +59,7 @@ def _python_entry(name: str, thing: Any) -> Iterator[str]:
         return
     members = [(key, value) for key, value in _members(thing) if (inspect.getdoc(value) or "").strip()]
     if members:
-        yield from ("| member | |", "|---|---|")
+        yield from ("| member | meaning |", "|---|---|")
         for key, value in members:
             target = value.fget if isinstance(value, property) else value
             shown = key if isinstance(value, property) else _signature(key, target)
@@ -140,7 +146,8 @@ def _command_entry(parser: argparse.ArgumentParser) -> Iterator[str]:
 def _placeholder(action: argparse.Action) -> str:
     if action.metavar:
         return " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar
-    return "|".join(map(str, action.choices)) if action.choices else action.dest.upper()
+    # As in the help. A bar would need a backslash in a table, and not all renderers hide that.
+    return f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()
 
 
 def metrics() -> str:
@@ -148,17 +155,102 @@ def metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        "`ottla serve --metrics PORT` serves these for Prometheus on `/metrics`. It needs `ottla[metrics]`.",
+        "`ottla serve --metrics` serves these for Prometheus on `/metrics`, on port 9094 or the port that you name.",
+        "It needs `ottla[metrics]`.",
         "With [workers](../workers.md) samples have a label `worker`; in a [cluster](../cluster.md), `broker`.",
         "",
         "| name | kind | meaning |",
         "|---|---|---|",
     ]
-    for node in ast.walk(ast.parse((PACKAGE / "server" / "metrics.py").read_text())):
+    trees = [ast.parse((PACKAGE / "server" / name).read_text()) for name in ("metrics.py", "state_metrics.py")]
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if not isinstance(node, ast.Call):
             continue
         words = [each.value for each in node.args[:2] if isinstance(each, ast.Constant)]
         if len(words) == 2 and str(words[0]).startswith("ottla_"):
             function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             lines.append(f"| `{words[0]}` | {function.removesuffix('MetricFamily').lower()} | {_cell(str(words[1]))} |")
+    return "\n".join(lines) + "\n"
+
+
+def http() -> str:
+    """docs/reference/http.md"""
+    console = [
+        (each.method, f"{PREFIX}{each.path}", each.summary) for each in sorted(OPERATIONS, key=lambda each: each.path)
+    ]
+    registry = [(each.method, each.path, _first(each.handler)) for each in REGISTRY_ROUTES]
+    lines = [
+        "# HTTP reference",
+        "",
+        "Four things of Ottla speak HTTP. All of them are on 127.0.0.1 unless you say otherwise.",
+        "",
+        "## Console",
+        "",
+        "The [console](../console.md) is a page over this API; `/api/v1/openapi.json` describes its parameters.",
+        "Lists that change (`…/tail`, `…/events`) are server-sent events.",
+        "",
+        *_http_table(console),
+        "## Control",
+        "",
+        "`ottla serve --control PORT` and `control=0` open it for tests in any language; see [faults](../faults.md).",
+        "Every answer is JSON.",
+        "",
+        "```",
+        *_control_lines(control.__doc__ or ""),
+        "```",
+        "",
+        "In a [cluster](../cluster.md) there is also:",
+        "",
+        "```",
+        *_control_lines(cluster_http.__doc__ or ""),
+        "```",
+        "",
+        "## Schema registry",
+        "",
+        "The paths of Confluent's registry; see [the schema registry](../registry.md).",
+        "",
+        *_http_table(registry),
+        "## Metrics and probes",
+        "",
+        *_http_table(
+            [
+                ("GET", "/metrics", "The [metrics](metrics.md), for Prometheus."),
+                ("GET", "/health", "200 while the process lives."),
+                ("GET", "/ready", "200 while clients are served, otherwise 503."),
+            ]
+        ),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _http_table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    yield from ("| method | path | meaning |", "|---|---|---|")
+    yield from (f"| {method} | `{_cell(path)}` | {_cell(text)} |" for method, path, text in rows)
+    yield ""
+
+
+def _control_lines(text: str) -> list[str]:
+    """The table in the docstring of a module that serves the control endpoint."""
+    return [line.strip() for line in text.splitlines() if line.strip().startswith(("GET ", "POST ", "DELETE ", "… "))]
+
+
+def compatibility() -> str:
+    """docs/compatibility.md"""
+    results = json.loads((PACKAGE.parents[1] / "docs" / "compatibility.json").read_text())
+    lines = [
+        "# Clients and versions",
+        "",
+        "`scripts/compatibility` runs a program of `examples/clients` with many releases of each client. It writes",
+        "three records, and reads them in a consumer group (confluent-kafka in a transaction, Kafka Streams through an",
+        "application). This is what it found.",
+        "Our tests drive the newest releases much further; see [tests](testing.md).",
+        "",
+        "| client | language | works with | does not work | tried on |",
+        "|---|---|---|---|---|",
+    ]
+    for client, found in results.items():
+        works = [version for version, outcome in found["versions"].items() if outcome == "ok"]
+        fails = [f"{version} ({_cell(outcome)})" for version, outcome in found["versions"].items() if outcome != "ok"]
+        cells = [client, found["language"], ", ".join(works), ", ".join(fails) or "–", found["date"]]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
