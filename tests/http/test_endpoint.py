@@ -11,6 +11,7 @@ import pytest
 from ottla.http import protocol
 from ottla.http.endpoint import HttpEndpoint
 from ottla.http.requests import HttpAnswer, HttpError, HttpRequest, app_of, text
+from ottla.server.net.listener import ListenError, bind
 
 
 async def echo(request: HttpRequest) -> HttpAnswer:
@@ -253,3 +254,20 @@ def test_the_http_library_is_loaded_with_the_first_client() -> None:
     """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_port_that_another_socket_takes_after_the_bind() -> None:
+    """Two brokers that start at the same time bind the console's usual port together; one of them cannot listen."""
+
+    async def main() -> None:
+        late = bind("127.0.0.1", 0)
+        port = late.getsockname()[1]
+        with bind("127.0.0.1", port) as early:
+            early.listen()
+            endpoint = HttpEndpoint("127.0.0.1", port, app_of(echo), sock=late)
+            with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+                await endpoint.start()
+            await endpoint.stop()
+            assert late.fileno() == -1
+
+    asyncio.run(main())

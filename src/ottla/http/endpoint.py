@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.lazy_imports import lazy
-from ottla.server.net.listener import bind
+from ottla.server.net.listener import bind, listen
 
 if TYPE_CHECKING:
     import ssl
@@ -77,7 +77,7 @@ class HttpEndpoint:
         """Listen. Raises ListenError if the address is not available."""
         if self._sock is None:
             self._sock = bind(self._host, self._port)
-        self._sock.listen(_BACKLOG)
+        listen(self._sock, _BACKLOG)
         self._sock.setblocking(False)
         self._is_open = True
         loop = asyncio.get_running_loop()

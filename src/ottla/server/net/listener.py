@@ -57,10 +57,10 @@ class BoundListener:
         loop: asyncio.AbstractEventLoop,
         on_connect: Callable[[BoundListener, socket.socket, tuple[str, int]], None],
     ) -> None:
-        """Start to accept."""
+        """Start to accept. Raises ListenError if another process took the address meanwhile."""
         self._loop = loop
         self._on_connect = on_connect
-        self._sock.listen(self._backlog)
+        listen(self._sock, self._backlog)
         check_loop(loop)
         loop.add_reader(self._sock.fileno(), self._accept)
 
@@ -166,3 +166,15 @@ def bind(host: str, port: int) -> socket.socket:
         sock.close()
         raise not_bound(host, port, error) from error
     return sock
+
+
+def listen(sock: socket.socket, backlog: int) -> None:
+    """Listen on a bound socket. Two processes can bind one port at the same time, because of SO_REUSEADDR; only the
+    first of them can listen. Raises ListenError for the other.
+    """
+    try:
+        sock.listen(backlog)
+    except OSError as error:
+        host, port = sock.getsockname()[:2]
+        sock.close()
+        raise not_bound(host, port, error) from error
