@@ -5,7 +5,9 @@ A client may send other numbers. Compare them with a member; do not convert them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum, IntEnum
+from typing import Final
 
 
 class ApiKey(IntEnum):
@@ -138,6 +140,24 @@ class AclOperation(IntEnum):
     CREATE_TOKENS = 13
     DESCRIBE_TOKENS = 14
     TWO_PHASE_COMMIT = 15
+
+
+_Op = AclOperation
+SUPPORTED_OPERATIONS: Final[Mapping[int, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        *(_Op.READ, _Op.WRITE, _Op.CREATE, _Op.DESCRIBE, _Op.DELETE, _Op.ALTER),
+        *(_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+    ),
+    ResourceType.GROUP: (_Op.READ, _Op.DESCRIBE, _Op.DELETE, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        *(_Op.CREATE, _Op.CLUSTER_ACTION, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
+        *(_Op.IDEMPOTENT_WRITE, _Op.ALTER, _Op.DESCRIBE),
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_Op.DESCRIBE, _Op.WRITE, _Op.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_Op.DESCRIBE,),
+    ResourceType.USER: (_Op.CREATE_TOKENS, _Op.DESCRIBE_TOKENS),
+}
+"""What an ACL on a resource can name besides ALL, and what the "authorized operations" of an answer can name."""
 
 
 class PatternType(IntEnum):

@@ -2,15 +2,19 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import ottla
+from ottla.cli.common import CommandError
 from ottla.cli.main import main as ottla_command
 from ottla.kafka_tools.__main__ import main
 from ottla.kafka_tools.configs import parse_pairs
+from ottla.kafka_tools.formatter import Line
+from ottla.records.record import Record
 from support.interop import toolchains
 
 CLASSES = {
@@ -19,8 +23,10 @@ CLASSES = {
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
-    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
 }
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 Tool = Callable[..., str]
 
 
@@ -29,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """The options that name a broker with a topic of two records and a group that has read them."""
     lines = tmp_path_factory.mktemp("lines") / "lines"
     lines.write_text("a:1\nb:2\n")
-    with ottla.serve() as broker:
+    with ottla.serve(settings={"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}) as broker:
         server = ["--bootstrap-server", broker.bootstrap]
         create = ["--create", "--topic", "orders", "--partitions", "2", "--config", "retention.ms=1000000"]
         assert main(["kafka-topics", *create, *server]) == 0
@@ -37,20 +43,35 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         assert ottla_command(produce) == 0
         reset = ["--reset-offsets", "--group", "readers", "--topic", "orders", "--to-latest", "--execute"]
         assert main(["kafka-consumer-groups", *reset, *server]) == 0
+        user = [
+            "--user",
+            "alice",
+            "--add-config",
+            "SCRAM-SHA-256=[iterations=8192,password=secret],request_percentage=50",
+        ]
+        assert main(["kafka-configs", "--alter", *user, *server]) == 0
+        acl = ["--add", "--allow-principal", "User:alice", "--consumer", "--topic", "orders", "--group", "readers"]
+        assert main(["kafka-acls", *acl, *server]) == 0
         yield server
 
 
 @pytest.fixture
 def tool(server: list[str], capfd: pytest.CaptureFixture[str]) -> Tool:
-    """Ours: what it prints on standard output, or on standard error if it fails."""
+    """Ours: what it prints on standard output."""
 
     def run(name: str, *words: str, code: int = 0) -> str:
         capfd.readouterr()
         assert main([f"/opt/kafka/bin/{name}.sh", *words, *server]) == code, capfd.readouterr()
         found = capfd.readouterr()
-        return found.err if code else found.out
+        return found.out
 
     return run
+
+
+def run(name: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Ours in its own process, with something on standard input."""
+    command = [sys.executable, "-m", "ottla.kafka_tools", name, *words]
+    return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
 
 
 RECORD = ("partition", "offset", "timestamp", "headers", "key")
@@ -63,6 +84,8 @@ RECORD = ("partition", "offset", "timestamp", "headers", "key")
     [
         ("kafka-topics", ["--list"]),
         ("kafka-topics", ["--describe", "--topic", "orders"]),
+        ("kafka-topics", ["--describe", "--topic", "orders", "--at-min-isr-partitions"]),
+        ("kafka-topics", ["--describe", "--topics-with-overrides", "--topic", "orders"]),
         (
             "kafka-console-consumer",
             ["--topic", "orders", "--from-beginning", "--max-messages", "2"]
@@ -70,8 +93,20 @@ RECORD = ("partition", "offset", "timestamp", "headers", "key")
         ),
         ("kafka-consumer-groups", ["--list"]),
         ("kafka-consumer-groups", ["--describe", "--group", "readers"]),
+        ("kafka-consumer-groups", ["--list", "--state", "--type"]),
+        ("kafka-consumer-groups", ["--describe", "--group", "readers", "--state"]),
+        (
+            "kafka-consumer-groups",
+            ["--reset-offsets", "--group", "readers", "--all-topics", "--shift-by", "-9", "--export"],
+        ),
         ("kafka-configs", ["--describe", "--entity-type", "topics", "--entity-name", "orders"]),
+        ("kafka-configs", ["--describe", "--topic", "orders", "--all"]),
+        ("kafka-configs", ["--describe", "--entity-type", "users"]),
+        ("kafka-configs", ["--describe", "--entity-type", "brokers"]),
         ("kafka-get-offsets", ["--topic", "orders"]),
+        ("kafka-get-offsets", ["--topic-partitions", "or.*:0-1,:9", "--time", "max-timestamp"]),
+        ("kafka-cluster", ["list-endpoints"]),
+        ("kafka-acls", ["--list", "--topic", "orders", "--principal", "User:alice"]),
     ],
     ids=lambda each: each if isinstance(each, str) else each[0].strip("-"),
 )
@@ -127,8 +162,106 @@ def test_offsets_are_reset_only_with_execute(tool: Tool) -> None:
     assert done == "Deletion of requested consumer groups ('other') was successful.\n"
 
 
-def test_a_consumer_without_records_ends_after_its_timeout(tool: Tool) -> None:
-    assert tool("kafka-console-consumer", "--topic", "orders", "--timeout-ms", "50") == ""
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("kafka-topics", ["--list", "--create"], "Command must include exactly one action"),
+        ("kafka-topics", ["--create"], 'Missing required argument "[topic]"'),
+        ("kafka-topics", ["--list", "--if-not-exists"], 'Option "[list]" can\'t be used with option "[if-not-exists]"'),
+        ("kafka-topics", ["--list", "--nothing"], "unrecognized arguments: --nothing"),
+        ("kafka-consumer-groups", ["--list", "--state", "Nope"], "Invalid state list 'Nope'"),
+        ("kafka-configs", ["--describe"], "At least one entity type must be specified"),
+        ("kafka-configs", ["--alter", "--topic", "t"], "At least one of --add-config"),
+        ("kafka-console-consumer", [], "Exactly one of the following arguments is required: [topic], [include]"),
+        ("kafka-acls", ["--add", "--topic", "t"], "You must specify one of: --allow-principal, --deny-principal"),
+        (
+            "kafka-acls",
+            ["--add", "--allow-principal", "User:a", "--operation", "Write", "--group", "g"],
+            "ResourceType GROUP only supports operations",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_1(
+    name: str, words: list[str], message: str, server: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([name, *words, *server])
+    assert ended.value.code == 1
+    assert capfd.readouterr().err.startswith(message)
+
+
+def test_topics_with_replicas_of_choice(tool: Tool) -> None:
+    tool("kafka-topics", "--create", "--topic", "placed", "--replica-assignment", "1,1,1")
+    assert "PartitionCount: 3" in tool("kafka-topics", "--describe", "--topic", "placed")
+    refused = tool("kafka-topics", "--create", "--topic", "none", "--partitions", "0", code=1)
+    assert refused == "Error while executing topic command : The partitions must be greater than 0\n"
+
+
+def test_quotas_and_passwords(tool: Tool) -> None:
+    both = ("--user", "bob", "--entity-type", "clients", "--entity-default")
+    tool("kafka-configs", "--alter", *both, "--add-config", "producer_byte_rate=1024")
+    shown = "Quota configs for user-principal 'bob', the default client-id are producer_byte_rate=1024.0\n"
+    assert tool("kafka-configs", "--describe", *both) == shown
+    tool("kafka-configs", "--alter", "--user", "bob", "--add-config", "SCRAM-SHA-512=[password=secret]")
+    shown = "SCRAM credential configs for user-principal 'bob' are SCRAM-SHA-512=iterations=4096\n"
+    assert tool("kafka-configs", "--describe", "--user", "bob") == shown
+    tool("kafka-configs", "--alter", "--user", "bob", "--delete-config", "SCRAM-SHA-512")
+    assert tool("kafka-configs", "--describe", "--user", "bob") == ""
+
+
+def test_acls_are_added_and_removed(tool: Tool) -> None:
+    add = ("--add", "--allow-principal", "User:eve", "--producer", "--idempotent", "--topic", "secret")
+    assert "operation=IDEMPOTENT_WRITE" in tool("kafka-acls", *add)
+    assert tool("kafka-acls", *add).count("already exists.") == 4
+    assert "name=secret" in tool("kafka-acls", "--list", "--topic", "secret")
+    tool("kafka-acls", "--remove", "--topic", "secret", "--force")
+    assert tool("kafka-acls", "--list", "--topic", "secret") == ""
+
+
+def test_a_producer_creates_its_topic_and_reads_headers(server: list[str], tool: Tool) -> None:
+    properties = [f"--reader-property={each}" for each in ("parse.key=true", "parse.headers=true", "key.separator=:")]
+    done = run("kafka-console-producer", *server, "--topic", "fresh", *properties, given="h1:a,h2:b\tkey:value\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = [f"--formatter-property=print.{each}=true" for each in ("headers", "key")]
+    read = tool("kafka-console-consumer", "--topic", "fresh", "--from-beginning", "--max-messages", "1", *shown)
+    assert read == "h1:a,h2:b\tkey\tvalue\n"
+    bad = run("kafka-console-producer", *server, "--topic", "fresh", *properties, given="nothing\n")
+    assert (bad.returncode, bad.stderr.strip().rpartition(": ")[0][-40:]) == (
+        1,
+        "No headers delimiter found on line number 1"[-40:],
+    )
+    ignored = run("kafka-console-producer", *server, "--topic", "bad/name", given="x\n")
+    assert ignored.returncode == 0 and "Error when sending message to topic bad/name" in ignored.stderr
+
+
+def test_a_consumer_without_records_ends_after_its_timeout(server: list[str]) -> None:
+    for topic in ("orders", "not-yet"):
+        done = run("kafka-console-consumer", *server, "--topic", topic, "--timeout-ms", "1500")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.endswith("Processed a total of 0 messages\n")
+
+
+def test_a_consumer_joins_its_group(server: list[str], tool: Tool) -> None:
+    words = ["--topic", "orders", "--from-beginning", "--group", "joined"]
+    command = [sys.executable, "-m", "ottla.kafka_tools", "kafka-console-consumer", *words, *server]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
+        assert child.stdout is not None
+        assert sorted(child.stdout.readline() for _ in range(2)) == ["1\n", "2\n"]
+        members = tool("kafka-consumer-groups", "--describe", "--group", "joined", "--members", "--verbose")
+        child.terminate()
+        assert child.wait(30) == 130
+    assert members.split()[-2:] == ["2", "orders(0,1)"]
+    assert "Empty" in tool("kafka-consumer-groups", "--describe", "--group", "joined", "--state")
+    again = tool("kafka-console-consumer", *words, "--timeout-ms", "1000")
+    assert again == ""
+
+
+def test_numbers_are_read_with_their_deserializer() -> None:
+    line = Line({"print.key": "true", "value.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"})
+    assert line(("t", 0), Record(0, 0, b"word", (7).to_bytes(8, "big"))) == b"word\t7\n"
+    assert line(("t", 0), Record(0, 0, None, None)) == b"null\tnull\n"
+    with pytest.raises(CommandError, match="no deserializer Mine"):
+        Line({"key.deserializer": "Mine"})
 
 
 def test_health_checks(tool: Tool) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.cli import terminal
 from ottla.cli.common import OK, CommandError, UsageError, matching
@@ -141,7 +141,8 @@ async def _join(
     client: Client, arguments: argparse.Namespace, topics: Sequence[str], printing: _Printing, isolation: int
 ) -> None:
     member = member_of(client, arguments.group, topics, protocol=arguments.protocol, instance_id=arguments.instance_id)
-    reader = _MemberReader(client, arguments, member, printing, isolation)
+    from_end = arguments.start is not None and arguments.start.kind == "latest"
+    reader = MemberReader(client, arguments.group, member, printing, isolation=isolation, from_end=from_end)
     try:
         while not printing.is_full:
             await reader.rebalance()
@@ -158,18 +159,36 @@ async def _join(
         await member.leave()
 
 
-class _MemberReader:
+class Printing(Protocol):
+    """Where the records of a member go."""
+
+    @property
+    def is_full(self) -> bool: ...
+
+    def show(self, tp: TopicPartition, record: Record) -> None: ...
+
+
+class MemberReader:
     """Reads the current partitions of the member, and commits what was printed."""
 
     def __init__(
-        self, client: Client, arguments: argparse.Namespace, member: Membership, printing: _Printing, isolation: int
+        self,
+        client: Client,
+        group: str,
+        member: Membership,
+        printing: Printing,
+        *,
+        isolation: int,
+        from_end: bool,
+        tell: Callable[[str], None] = terminal.note,
     ) -> None:
         self._client = client
-        self._group: str = arguments.group
-        self._from_end = arguments.start is not None and arguments.start.kind == "latest"
+        self._group = group
+        self._from_end = from_end
         self._member = member
         self._printing = printing
         self._isolation = isolation
+        self._tell = tell
         self._starts: dict[TopicPartition, int] = {}
         self._printed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
@@ -181,7 +200,7 @@ class _MemberReader:
         assigned = sorted(await self._member.join())
         identity = self._member.identity
         names = ", ".join(f"{topic}-{index}" for topic, index in assigned) or "no partitions"
-        terminal.note(f"{self._group}: generation {identity.generation}, {names} for {identity.member_id}")
+        self._tell(f"{self._group}: generation {identity.generation}, {names} for {identity.member_id}")
         found = await committed(self._client, self._group, assigned) if assigned else {}
         edges = await bounds(self._client, assigned)
         self._starts = {

@@ -191,12 +191,12 @@ class _Writer:
         try:
             with terminal.Progress("produce", total, unit="bytes", quiet=quiet) as progress:
                 rest = b""
-                async for chunk in _chunks(fd):
+                async for chunk in chunks(fd):
                     *lines, rest = (rest + chunk).split(b"\n")
                     for line in lines:
                         await self._write(line)
                     progress.advance(len(chunk))
-                    if _is_idle(fd):
+                    if is_idle(fd):
                         await self._gatherer.flush()
                 if rest:
                     await self._write(rest)
@@ -292,7 +292,7 @@ def _open(path: str | None) -> tuple[int, int | None]:
     return fd, os.fstat(fd).st_size or None
 
 
-async def _chunks(fd: int) -> AsyncIterator[bytes]:
+async def chunks(fd: int) -> AsyncIterator[bytes]:
     """The input as it arrives. Waiting for the keyboard does not delay sending."""
     loop = asyncio.get_running_loop()
     while True:
@@ -318,7 +318,7 @@ def _resolve(ready: asyncio.Future[None]) -> None:
         ready.set_result(None)
 
 
-def _is_idle(fd: int) -> bool:
+def is_idle(fd: int) -> bool:
     """Whether no more input is waiting; then the records so far should be sent."""
     return not select.select([fd], [], [], 0)[0]
 

@@ -120,15 +120,17 @@ class SaltedPassword(NamedTuple):
     salted_password: bytes
 
 
-def salted(mechanism: ScramMechanism, password: str) -> SaltedPassword:
+def salted(mechanism: ScramMechanism, password: str, iterations: int = SCRAM_ITERATIONS) -> SaltedPassword:
     salt = os.urandom(16)
-    hashed = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, SCRAM_ITERATIONS)
-    return SaltedPassword(mechanism, SCRAM_ITERATIONS, salt, hashed)
+    hashed = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations)
+    return SaltedPassword(mechanism, iterations, salt, hashed)
 
 
-async def set_scram_password(client: Client, user: str, mechanism: ScramMechanism, password: str) -> None:
+async def set_scram_password(
+    client: Client, user: str, mechanism: ScramMechanism, password: str, iterations: int = SCRAM_ITERATIONS
+) -> None:
     """Create a user, or change its password. The password itself is never sent."""
-    new = salted(mechanism, password)
+    new = salted(mechanism, password, iterations)
     upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(name=user, **new._asdict())
     await _alter(client, {"upsertions": [upsertion]})
 

@@ -220,8 +220,11 @@ class Client:
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 
-    async def refresh(self, topics: Iterable[str] | None = None) -> Metadata:
-        """Fetch and keep the metadata of the cluster and of these topics (all if None)."""
+    async def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Metadata:
+        """Fetch and keep the metadata of the cluster and of these topics (all if None).
+
+        With `create`, a broker with auto.create.topics.enable creates those that do not exist.
+        """
         wanted = None if topics is None else sorted(set(topics))
         connection = await self.connection()
         version = connection.version_for(MetadataRequest)
@@ -229,7 +232,7 @@ class Client:
         if wanted is None:
             request = MetadataRequest(topics=None if version else [])
         else:
-            request = MetadataRequest(topics=[entry(name=name) for name in wanted], allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=[entry(name=name) for name in wanted], allow_auto_topic_creation=create)
         response: MetadataResponse = await self.ask(request)
         if response.error_code:
             raise error_for(response.error_code)
@@ -275,6 +278,18 @@ class Client:
                 raise UnknownTopic(f"topic '{name}' does not exist")
             raise error_for(code, f"topic '{name}': {error_for(code).message}")
         return found
+
+    async def topic_or_new(self, name: str) -> Topic:
+        """A topic that is created if it does not exist, or that another client creates in time."""
+
+        async def attempt() -> Topic:
+            found = (await self.refresh([name], create=True)).topics[name]
+            for code in (found.error_code, *(part.error_code for part in found.partitions.values())):
+                if code:
+                    raise error_for(code, f"topic '{name}': {error_for(code).message}")
+            return found
+
+        return await self.retrying(attempt)
 
     # --- controller, coordinators and leaders ------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ TOOLS = {
     "kafka-console-consumer": "consumer",
     "kafka-consumer-groups": "groups",
     "kafka-configs": "configs",
+    "kafka-acls": "acls",
     "kafka-get-offsets": "cluster",
     "kafka-cluster": "cluster",
     "kafka-broker-api-versions": "cluster",

@@ -4,22 +4,60 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NoReturn
 
 from ottla.cli.common import CommandError, load_security
 from ottla.client import Client
 from ottla.client.connection import ClientError
+from ottla.config import ConfigError
+from ottla.config.properties import read_properties as read_file
 from ottla.errors import KafkaError
 
+KAFKA_VERSION = "4.3.1"
+"""What `--version` prints: the release whose tools these follow."""
 
-def new_parser(name: str, *, command_config: str = "--command-config") -> argparse.ArgumentParser:
-    """A parser with the options of every tool. Kafka's tools accept no abbreviations."""
-    parser = argparse.ArgumentParser(prog=name, allow_abbrev=False)
+
+class Parser(argparse.ArgumentParser):
+    """Kafka's tools accept no abbreviations. A mistake is a line, the options, and exit code 1."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        print(message, file=sys.stderr)
+        self.print_usage(sys.stderr)
+        sys.exit(1)
+
+
+def new_parser(name: str) -> Parser:
+    """A parser with the options of every tool."""
+    parser = Parser(prog=name)
     parser.add_argument("--bootstrap-server", "--broker-list", required=True, metavar="HOST:PORT,…")
-    parser.add_argument(command_config, dest="command_config", metavar="FILE")
+    parser.add_argument("--command-config", metavar="FILE")
+    parser.add_argument("--version", action="version", version=KAFKA_VERSION)
     return parser
+
+
+def add_verbs(parser: Parser, verbs: tuple[str, ...], message: str) -> None:
+    """One option for each thing that the tool can do, in `arguments.verb` later; exactly one must be given."""
+    for option in verbs:
+        parser.add_argument(f"--{option}", dest="verbs", action="append_const", const=option, default=[])
+    parser.set_defaults(verb_message=message)
+
+
+def parse_verb(parser: Parser, words: list[str], needs: dict[str, tuple[str, ...]]) -> argparse.Namespace:
+    """The command line; `needs` names the options that a verb must have."""
+    arguments = parser.parse_args(words)
+    if len(set(arguments.verbs)) != 1:
+        parser.error(arguments.verb_message)
+    arguments.verb = arguments.verbs[0]
+    for option in needs.get(arguments.verb, ()):
+        if getattr(arguments, option.replace("-", "_")) in (None, []):
+            parser.error(f'Missing required argument "[{option}]"')
+    return arguments
 
 
 def connect(arguments: argparse.Namespace) -> Client:
@@ -29,13 +67,24 @@ def connect(arguments: argparse.Namespace) -> Client:
         raise CommandError(f"--bootstrap-server: {error}") from None
 
 
-def finish(work: Coroutine[Any, Any, int], failed: Callable[[str], str]) -> int:
-    """Run a tool. `failed` formats an error as the tool does."""
+def read_properties(path: str | None) -> dict[str, str]:
+    try:
+        return {} if path is None else {key: text for key, (text, _) in read_file(path).items()}
+    except (ConfigError, OSError) as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def finish(work: Coroutine[Any, Any, int], failed: Callable[[str], str], *, to_stdout: bool = False) -> int:
+    """Run a tool. `failed` formats an error as the tool does; a few tools print it on standard output."""
     try:
         return asyncio.run(work)
     except (KafkaError, ClientError, CommandError) as error:
-        print(failed(error.message if isinstance(error, KafkaError) else str(error)), file=sys.stderr)
+        text = failed(error.message if isinstance(error, KafkaError) else str(error))
+        print(text, file=sys.stdout if to_stdout else sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader of the output has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
 

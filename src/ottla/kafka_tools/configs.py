@@ -1,15 +1,19 @@
-"""kafka-configs: settings of topics, brokers, groups and client metrics."""
+"""kafka-configs: settings of topics, brokers, groups and client metrics, quotas, and passwords for SCRAM."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 
 from ottla.cli.common import CommandError
-from ottla.client.admin import ConfigEntry, alter_configs, describe_configs
+from ottla.client import Client
+from ottla.client.access import MECHANISMS, delete_scram_user, list_scram_users, set_scram_password
+from ottla.client.admin import ConfigEntry, alter_configs, alter_quotas, describe_configs, describe_quotas
 from ottla.enums import AlterConfigOp, ConfigResourceType
-from ottla.errors import KafkaError
-from ottla.kafka_tools.common import connect, finish, new_parser
+from ottla.errors import KafkaError, ResourceNotFound, error_for
+from ottla.kafka_tools.common import Parser, add_verbs, connect, finish, new_parser, parse_verb, read_properties
+from ottla.wire.messages import ListConfigResourcesRequest
 
 KINDS = {
     "topics": (ConfigResourceType.TOPIC, "topic"),
@@ -17,6 +21,25 @@ KINDS = {
     "broker-loggers": (ConfigResourceType.BROKER_LOGGER, "broker-logger"),
     "groups": (ConfigResourceType.GROUP, "group"),
     "client-metrics": (ConfigResourceType.CLIENT_METRICS, "client-metric"),
+}
+QUOTAS = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id"), "ips": ("ip", "ip")}
+"""The type of a quota's entity, and how it is printed."""
+SHORT = {
+    "topic": "topics",
+    "client": "clients",
+    "user": "users",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "ip": "ips",
+    "client-metrics": "client-metrics",
+    "group": "groups",
+}
+"""`--topic orders` is short for `--entity-type topics --entity-name orders`."""
+DEFAULTS = {"client-defaults": "clients", "user-defaults": "users", "broker-defaults": "brokers", "ip-defaults": "ips"}
+QUOTA_KEYS = {
+    "users": ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
+    "clients": ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
+    "ips": ("connection_creation_rate",),
 }
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
@@ -31,34 +54,70 @@ SOURCES = {
 OWN_SOURCE = {
     ConfigResourceType.TOPIC: 1,
     ConfigResourceType.BROKER: 2,
-    ConfigResourceType.BROKER_LOGGER: 6,
+    ConfigResourceType.BROKER_LOGGER: None,
     ConfigResourceType.CLIENT_METRICS: 7,
     ConfigResourceType.GROUP: 8,
 }
 """What counts as dynamic; the defaults of all brokers are source 3."""
+DEFAULT_SOURCE = 3
 _PAIR = re.compile(r"([^=,]+)=(?:\[([^\]]*)\]|([^,]*))(?:,|$)")
+Entity = tuple[str, str | None]
+"""A kind and a name; None is the default of the kind."""
 
 
 def run(name: str, words: list[str]) -> int:
     parser = new_parser(name)
-    verb = parser.add_mutually_exclusive_group(required=True)
-    for option in ("describe", "alter"):
-        verb.add_argument(f"--{option}", dest="verb", action="store_const", const=option)
-    parser.add_argument("--entity-type", choices=tuple(KINDS))
-    parser.add_argument("--entity-name")
-    parser.add_argument("--entity-default", action="store_true")
-    for kind in KINDS:
-        parser.add_argument(f"--{kind.removesuffix('s')}", dest=kind)
+    add_verbs(parser, ("describe", "alter"), "Command must include exactly one action: --describe, --alter")
+    # In their order: `--entity-type users --entity-name alice --entity-type clients --entity-default`.
+    parser.add_argument("--entity-type", dest="entities", action="append", default=[], type=_kind)
+    parser.add_argument("--entity-name", dest="entities", action="append", type=lambda text: ("name", text))
+    parser.add_argument("--entity-default", dest="entities", action="append_const", const=("name", None))
+    for option, kind in SHORT.items():
+        parser.add_argument(f"--{option}", dest="entities", action="append", type=_named(kind))
+    for option, kind in DEFAULTS.items():
+        parser.add_argument(f"--{option}", dest="entities", action="append_const", const=(kind, None))
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--force", action="store_true")
     parser.add_argument("--add-config", default="")
+    parser.add_argument("--add-config-file")
     parser.add_argument("--delete-config", default="")
-    arguments = parser.parse_args(words)
-    for kind in KINDS:
-        if getattr(arguments, kind) is not None:
-            arguments.entity_type, arguments.entity_name = kind, getattr(arguments, kind)
-    if arguments.entity_type is None or (arguments.entity_name is None and not arguments.entity_default):
-        parser.error("name the entity with --entity-type and --entity-name")
-    return finish(_run(arguments), lambda text: f"Error while executing config command with args '{text}'")
+    arguments = parse_verb(parser, words, {})
+    entities = _entities(parser, arguments.entities)
+    kinds = [kind for kind, _ in entities]
+    if len(kinds) > 1 and sorted(kinds) != ["clients", "users"]:
+        parser.error("Only user and client entities can be combined.")
+    if arguments.verb == "alter":
+        if not (arguments.add_config or arguments.add_config_file or arguments.delete_config):
+            parser.error(
+                "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+            )
+        if any(text == "" for _, text in entities):
+            parser.error("an entity-name or default entity must be specified with --alter")
+    failed = f"Error while executing config command with args '{' '.join(words)}'\n"
+    return finish(_run(arguments, entities), lambda text: failed + text)
+
+
+def _kind(text: str) -> tuple[str, str]:
+    if text not in KINDS and text not in QUOTAS:
+        raise argparse.ArgumentTypeError(f"Invalid entity type {text}")
+    return ("type", text)
+
+
+def _named(kind: str) -> Callable[[str], Entity]:
+    return lambda text: (kind, text)
+
+
+def _entities(parser: Parser, words: list[tuple[str, str | None]]) -> list[Entity]:
+    """The entities of the command line; a kind without a name has the name "" (all of the kind)."""
+    kinds = [text for word, text in words if word == "type"]
+    names = [text for word, text in words if word == "name"]
+    if len(names) > len(kinds) or any(kind is None for kind in kinds):
+        parser.error("--entity-type must be specified for each --entity-name")
+    found: list[Entity] = [(str(kind), text) for kind, text in zip(kinds, [*names, *[""] * len(kinds)], strict=False)]
+    found += [(word, text) for word, text in words if word not in ("type", "name")]
+    if not found:
+        parser.error("At least one entity type must be specified")
+    return found
 
 
 def parse_pairs(text: str) -> dict[str, str]:
@@ -68,44 +127,140 @@ def parse_pairs(text: str) -> dict[str, str]:
     while position < len(text):
         pair = _PAIR.match(text, position)
         if pair is None:
-            raise CommandError(f"Invalid entity config: all configs to be added must be in the format key=val: {text}")
+            raise CommandError(
+                "requirement failed: Invalid entity config: all configs to be added must be in the format "
+                '"key=val" or  "key=[val1,val2]" to group values which contain commas.'
+            )
         found[pair[1].strip()] = pair[2] if pair[2] is not None else pair[3]
         position = pair.end()
     return found
 
 
-async def _run(arguments: argparse.Namespace) -> int:
-    kind, word = KINDS[arguments.entity_type]
-    name = "" if arguments.entity_default else arguments.entity_name
-    what = f"the {word} default entity" if arguments.entity_default else f"{word} {name}"
+async def _run(arguments: argparse.Namespace, entities: list[Entity]) -> int:
     async with connect(arguments) as client:
-        if arguments.verb == "alter":
-            changes: list[tuple[str, int, str | None]] = [
-                (key, AlterConfigOp.SET, value) for key, value in parse_pairs(arguments.add_config).items()
-            ]
-            deleted = [key.strip() for key in arguments.delete_config.split(",") if key.strip()]
-            changes += [(key, AlterConfigOp.DELETE, None) for key in deleted]
-            if not changes:
-                raise CommandError("At least one of --add-config or --delete-config must be specified with --alter")
-            await alter_configs(client, kind, name, changes)
-            print(f"Completed updating config for {what}.")
+        kind = entities[0][0]
+        if arguments.verb == "describe":
+            if kind in QUOTAS:
+                await _describe_quotas(client, entities)
+            else:
+                await _describe(client, kind, entities[0][1], everything=arguments.all)
             return 0
-        found = (await describe_configs(client, kind, [name], explain=True))[name]
-        if isinstance(found, KafkaError):
-            raise found
-        print(f"All configs for {what} are:" if arguments.all else f"Dynamic configs for {what} are:")
-        own = None if arguments.all else 3 if arguments.entity_default else OWN_SOURCE[kind]
-        for entry in found:
-            if own in (None, entry.source):
-                print(_shown(entry, own))
+        added = {**read_properties(arguments.add_config_file), **parse_pairs(arguments.add_config)}
+        deleted = [key.strip() for key in arguments.delete_config.split(",") if key.strip()]
+        if kind in QUOTAS:
+            await _alter_users(client, entities, added, deleted)
+        else:
+            changes: list[tuple[str, int, str | None]] = [(key, AlterConfigOp.SET, text) for key, text in added.items()]
+            changes += [(key, AlterConfigOp.DELETE, None) for key in deleted]
+            await alter_configs(client, KINDS[kind][0], entities[0][1] or "", changes)
+        for each, name in entities:
+            word = each.removesuffix("s") if each in QUOTAS else KINDS[each][1]
+            is_default = name is None
+            text = f"default config for {each} in the cluster" if is_default else f"config for {word} {name}"
+            print(f"Completed updating {text}.")
     return 0
 
 
-def _shown(entry: ConfigEntry, own: int | None) -> str:
+async def _describe(client: Client, kind: str, name: str | None, *, everything: bool) -> None:
+    number, word = KINDS[kind]
+    names = [name or ""] if name != "" else await _names(client, number)
+    for each in names:
+        found = (await describe_configs(client, number, [each], explain=True))[each]
+        if isinstance(found, KafkaError):
+            raise found
+        if not each:
+            print(f"Default configs for {kind} in the cluster are:")
+        else:
+            print(f"{'All' if everything else 'Dynamic'} configs for {word} {each} are:")
+        own = None if everything else OWN_SOURCE[number] if each else DEFAULT_SOURCE
+        for entry in found:
+            if own in (None, entry.source):
+                print(_shown(entry))
+
+
+async def _names(client: Client, kind: ConfigResourceType) -> list[str]:
+    """All resources of a kind; "" are the defaults of brokers."""
+    if kind == ConfigResourceType.TOPIC:
+        return sorted((await client.metadata()).topics)
+    if kind in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
+        brokers = [str(number) for number in sorted((await client.metadata([])).nodes)]
+        return [*brokers, ""] if kind == ConfigResourceType.BROKER else brokers
+    response = await client.ask(ListConfigResourcesRequest(resource_types=[kind]))
+    if response.error_code:
+        raise error_for(response.error_code)
+    return sorted(each.resource_name for each in response.config_resources)
+
+
+def _shown(entry: ConfigEntry) -> str:
     synonyms = ", ".join(
         f"{SOURCES.get(source, 'UNKNOWN')}:{name}={'null' if value is None else value}"
         for name, value, source in entry.synonyms
-        if own in (None, source)
     )
     value = "null" if entry.value is None else entry.value
     return f"  {entry.name}={value} sensitive={str(entry.sensitive).lower()} synonyms={{{synonyms}}}"
+
+
+async def _describe_quotas(client: Client, entities: list[Entity]) -> None:
+    wanted = {QUOTAS[kind][0]: name for kind, name in entities}
+    for entity, quotas in await describe_quotas(client, None):
+        if entity.keys() == wanted.keys() and all(name in ("", entity[part]) for part, name in wanted.items()):
+            shown = ", ".join(f"{key}={value}" for key, value in sorted(quotas.items()))
+            print(f"Quota configs for {_quota_entity(entities, entity)} are {shown}")
+    if [kind for kind, _ in entities] == ["users"] and entities[0][1] is not None:
+        for user, ways in sorted((await list_scram_users(client)).items()):
+            if entities[0][1] in ("", user):
+                shown = ", ".join(
+                    f"{way.name.replace('_', '-')}=iterations={count}" for way, count in sorted(ways.items())
+                )
+                print(f"SCRAM credential configs for user-principal '{user}' are {shown}")
+
+
+def _quota_entity(entities: list[Entity], found: dict[str, str | None]) -> str:
+    texts = []
+    for part, word in sorted((QUOTAS[kind] for kind, _ in entities), reverse=True):
+        texts.append(f"the default {word}" if found[part] is None else f"{word} '{found[part]}'")
+    return ", ".join(texts)
+
+
+async def _alter_users(client: Client, entities: list[Entity], added: dict[str, str], deleted: list[str]) -> None:
+    """Change quotas and passwords."""
+    kind, user = entities[0]
+    known = QUOTA_KEYS[kind]
+    mechanisms: dict[str, object] = dict(MECHANISMS) if [each for each, _ in entities] == ["users"] else {}
+    what = "quota and SCRAM credential" if kind == "users" else "quota" if kind == "clients" else "connection quota"
+    for keys, word in ((added, "added"), (deleted, "deleted")):
+        if unknown := [key for key in keys if key not in known and key not in mechanisms]:
+            raise CommandError(
+                f"Only {what} configs can be {word} for '{kind}' using --bootstrap-server. "
+                f"Unexpected config names: {', '.join(unknown)}"
+            )
+    try:
+        quotas: dict[str, float | None] = {key: float(text) for key, text in added.items() if key in known}
+    except ValueError as error:
+        raise CommandError(f"Cannot parse quota configuration value: {error}") from None
+    quotas |= dict.fromkeys((key for key in deleted if key in known), None)
+    if quotas:
+        await alter_quotas(client, {QUOTAS[each][0]: name for each, name in entities}, quotas)
+    changed = [key for key in (*added, *deleted) if key in mechanisms]
+    if changed and user is None:
+        raise CommandError("The use of --entity-default or --user-defaults is not allowed with User SCRAM Credentials")
+    for key in changed:
+        await _alter_password(client, str(user), key, added.get(key))
+
+
+async def _alter_password(client: Client, user: str, mechanism: str, text: str | None) -> None:
+    """`[iterations=8192,password=secret]`; None removes the password."""
+    if text is None:
+        try:
+            await delete_scram_user(client, user, MECHANISMS[mechanism])
+        except ResourceNotFound:
+            raise CommandError("Attempt to delete a user credential that does not exist") from None
+        return
+    given = parse_pairs(text)
+    if not given.get("password"):
+        raise CommandError(f"requirement failed: SCRAM credential for {mechanism} has no password")
+    if not given.get("iterations", "4096").isdecimal():
+        raise CommandError(f"Iterations {given['iterations']} is not a number")
+    await set_scram_password(
+        client, user, MECHANISMS[mechanism], given["password"], int(given.get("iterations", "4096"))
+    )

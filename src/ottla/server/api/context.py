@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.enums import SUPPORTED_OPERATIONS
 from ottla.metadata.image import CLUSTER_NAME
-from ottla.server.api.permissions import SUPPORTED_OPERATIONS
 
 if TYPE_CHECKING:
     from ottla.server.requester import Requester

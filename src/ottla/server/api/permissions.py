@@ -10,21 +10,6 @@ from typing import NamedTuple, TypeAlias
 
 from ottla.enums import AclOperation, ResourceType
 
-_Op = AclOperation
-
-SUPPORTED_OPERATIONS: dict[int, tuple[AclOperation, ...]] = {
-    ResourceType.TOPIC: (
-        *(_Op.READ, _Op.WRITE, _Op.CREATE, _Op.DESCRIBE, _Op.DELETE, _Op.ALTER),
-        *(_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
-    ),
-    ResourceType.GROUP: (_Op.READ, _Op.DESCRIBE, _Op.DELETE, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
-    ResourceType.CLUSTER: (
-        *(_Op.CREATE, _Op.CLUSTER_ACTION, _Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS),
-        *(_Op.IDEMPOTENT_WRITE, _Op.ALTER, _Op.DESCRIBE),
-    ),
-}
-"""What the "authorized operations" of an answer can name, by kind of resource."""
-
 
 class OnCluster(NamedTuple):
     """An operation on the cluster, or another one `instead`."""

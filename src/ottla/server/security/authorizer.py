@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.config import Config, ConfigError
-from ottla.enums import AclOperation, AclPermissionType, PatternType, ResourceType
+from ottla.enums import SUPPORTED_OPERATIONS, AclOperation, AclPermissionType, PatternType, ResourceType
 from ottla.metadata.acls import WILDCARD
 from ottla.metadata.image import CLUSTER_NAME, Acl, MetadataImage
-from ottla.server.api.permissions import SUPPORTED_OPERATIONS
 from ottla.server.security.loglimit import RateLimitedLog
 from ottla.wire.schema import Message
 from ottla.wire.stored import metadata as stored
