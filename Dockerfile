@@ -27,8 +27,8 @@ LABEL org.opencontainers.image.title="ottla" \
 COPY --from=build /image /
 # Start scripts of test libraries are copied into these folders, and change files in them.
 RUN useradd --uid 1000 --no-create-home --home-dir /var/lib/kafka/data --shell /usr/sbin/nologin appuser \
- && chown -R appuser:root /var/lib/kafka /etc/kafka /etc/confluent \
- && chmod -R ug+w /var/lib/kafka /etc/kafka /etc/confluent
+ && chown -R appuser:root /var/lib/kafka /etc/kafka /etc/confluent /bitnami \
+ && chmod -R ug+w /var/lib/kafka /etc/kafka /etc/confluent /bitnami
 USER appuser
 ENV PATH=/opt/kafka/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 VOLUME ["/etc/kafka/secrets", "/var/lib/kafka/data", "/mnt/shared/config"]

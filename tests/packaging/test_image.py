@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ def start(image: Path, tmp_path: Path) -> Iterator[Start]:
     """`start(command, env)`: a container of the image, with a file system of its own."""
     started: list[Container] = []
 
-    def run(command: list[str], env: dict[str, str], *, read_only: bool = False) -> Container:
+    def run(command: list[str], env: dict[str, str], **options: Any) -> Container:
         unpack(image, tmp_path / "root")
-        started.append(Container(tmp_path / "root", command, env, read_only=read_only))
+        started.append(Container(tmp_path / "root", command, env, **options))
         return started[-1]
 
     yield run
@@ -68,6 +69,30 @@ def test_without_any_setting_on_a_read_only_root(start: Start) -> None:
     container.wait_for(RUNNING)
     round_trip(container)
     assert container.stop() == 0
+
+
+def test_compose_files_for_bitnami_work(start: Start) -> None:
+    """Its variables, its entry point, its volume and its paths of the tools."""
+    scripts = "/opt/bitnami/scripts/kafka"
+    env = {"ALLOW_PLAINTEXT_LISTENER": "yes", "KAFKA_CFG_NODE_ID": "0", "KAFKA_CFG_PROCESS_ROLES": "controller,broker"}
+    command = [f"{scripts}/entrypoint.sh", f"{scripts}/run.sh"]
+    container = start(command, env, volume="/bitnami/kafka")
+    container.wait_for(RUNNING)
+    server = ("--bootstrap-server", "localhost:9092")
+    container.run("/opt/bitnami/kafka/bin/kafka-topics.sh", *server, "--create", "--topic", "t")
+    assert "t-0\n" in container.run("ls", "/bitnami/kafka/data")
+
+
+def test_a_broker_started_with_a_file_as_in_confluents_image(start: Start) -> None:
+    file = "/etc/kafka/server.properties"
+    container = start(["sh", "-c", f"while [ ! -f {file} ]; do sleep 0.1; done; exec kafka-server-start {file}"], {})
+    container.copy_in(
+        file,
+        "node.id=3\nlisteners=PLAINTEXT://:9092\nadvertised.listeners=PLAINTEXT://localhost:9092\n"
+        "log.dirs=/var/lib/kafka/data\n",
+    )
+    container.wait_for("listening on")
+    assert "id: 3" in container.run("kafka-broker-api-versions", "--bootstrap-server", "localhost:9092")
 
 
 def test_a_mounted_file_and_variables_over_it(start: Start, image: Path) -> None:

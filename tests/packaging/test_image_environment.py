@@ -4,6 +4,7 @@ import pytest
 
 from ottla.image.environment import from_environment, key_of
 from ottla.image.settings import as_properties
+from ottla.image.start import settings_of
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,30 @@ def test_roles_and_zookeeper_are_noted() -> None:
     found = from_environment({"KAFKA_PROCESS_ROLES": "controller", "KAFKA_ZOOKEEPER_CONNECT": "zoo:2181"})
     assert found.settings == {}
     assert [note.split("=")[0] for note in found.notes] == ["KAFKA_PROCESS_ROLES", "KAFKA_ZOOKEEPER_CONNECT"]
+
+
+def test_the_log_folder_is_a_setting() -> None:
+    assert from_environment({"KAFKA_LOG_DIR": "/data"}).settings == {"log.dir": "/data"}
+    assert "log.dirs" not in settings_of({"KAFKA_LOG_DIR": "/data"}, None)[0]
+    assert settings_of({"KAFKA_NUM_PARTITIONS": "2"}, None)[0]["log.dirs"] == "/var/lib/kafka/data"
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "KAFKA_LISTENER_NAME_SASL__SSL_SCRAM___SHA___512_SASL_JAAS_CONFIG",  # Apache's
+        "KAFKA_LISTENER_NAME_SASL___SSL_SCRAM__SHA__512_SASL_JAAS_CONFIG",  # Confluent's
+    ],
+)
+def test_dashes_and_underscores_of_both_mappings(variable: str) -> None:
+    found = from_environment({variable: "x", "KAFKA_LISTENERS": "SASL_SSL://:9092"}).settings
+    assert found["listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config"] == "x"
+
+
+def test_users_of_bitnami_are_noted() -> None:
+    found = from_environment({"KAFKA_CLIENT_USERS": "alice", "KAFKA_CLIENT_PASSWORDS": "secret"})
+    assert found.settings == {}
+    assert len(found.notes) == 2 and "secret" not in "".join(found.notes)
 
 
 @pytest.mark.parametrize("variable", ["CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID"])

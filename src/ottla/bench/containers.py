@@ -160,7 +160,7 @@ def assemble(checkout: Path, root: Path) -> None:
 def unpack(image: Path, root: Path) -> None:
     """Create the root file system for one container, as the Dockerfile's second stage and an engine would."""
     subprocess.run(["cp", "-a", image, root], check=True)
-    for name in ("var/lib/kafka", "etc/kafka", "etc/confluent"):
+    for name in ("var/lib/kafka", "etc/kafka", "etc/confluent", "bitnami"):
         subprocess.run(["chown", "-R", "1000:0", root / name], check=True)
     (root / "tmp").mkdir(mode=0o777, exist_ok=True)
     (root / "tmp").chmod(0o1777)
@@ -181,7 +181,9 @@ def unpack(image: Path, root: Path) -> None:
 class Container:
     """A process in an unpacked root file system, with its own network that only has loopback."""
 
-    def __init__(self, root: Path, command: list[str], env: dict[str, str], *, read_only: bool = False) -> None:
+    def __init__(
+        self, root: Path, command: list[str], env: dict[str, str], *, read_only: bool = False, volume: str = ""
+    ) -> None:
         self.root = root
         self.env = {"PATH": "/opt/kafka/bin:/usr/local/bin:/usr/bin:/bin", **env}
         self._log = root.parent / "log"
@@ -193,6 +195,8 @@ class Container:
             f"mount --bind /dev {root}/dev",
             f"mount -t proc proc {root}/proc",
         ]
+        if volume:
+            setup.append(f"mount -t tmpfs -o mode=1777 tmpfs {root}{volume}")
         if read_only:
             setup += [
                 f"mount -t tmpfs -o mode=1777 tmpfs {root}/var/lib/kafka/data",

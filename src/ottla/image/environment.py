@@ -1,6 +1,7 @@
 """Settings from the environment, as the images of Apache Kafka, Confluent and Bitnami take them.
 
 `KAFKA_LOG_RETENTION_MS` is log.retention.ms: one underscore is a dot, two are an underscore, three are a dash.
+Confluent's image reads two as a dash and three as an underscore; only keys of a single listener have either.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ NO_SETTINGS = frozenset(
         "TOOLS_LOG4J_LOGLEVEL",
         "HOME",
         "CONF_DIR",
-        "LOG_DIR",
         "BASE_DIR",
         "MOUNTED_CONF_DIR",
         "VOLUME_DIR",
@@ -45,12 +45,12 @@ NO_SETTINGS = frozenset(
         "SSL_KEY_CREDENTIALS",
         "SSL_TRUSTSTORE_FILENAME",
         "SSL_TRUSTSTORE_CREDENTIALS",
-        "CLIENT_USERS",
-        "CLIENT_PASSWORDS",
     }
 )
 # There is no ZooKeeper and no separate controller, and Confluent's own settings mean nothing here.
 WITHOUT_EFFECT = ("process.roles", "controller.quorum.", "zookeeper.", "confluent.", "metric.reporters")
+# Bitnami's image makes users of these; its variables for TLS are files, and those of other programs are not read.
+BITNAMI_USERS = frozenset({"CLIENT_USERS", "CLIENT_PASSWORDS", "INTER_BROKER_USER", "INTER_BROKER_PASSWORD"})
 STORES = {"KEYSTORE": "SSL_KEYSTORE_CREDENTIALS", "TRUSTSTORE": "SSL_TRUSTSTORE_CREDENTIALS"}
 SECRETS = "/etc/kafka/secrets"
 
@@ -76,6 +76,9 @@ def from_environment(environ: Mapping[str, str]) -> Found:
         name = variable.removeprefix("KAFKA_")
         if name == variable or name in NO_SETTINGS:
             continue
+        if name in BITNAMI_USERS:
+            notes.append(f"{variable} has no effect: set the users in KAFKA_CFG_LISTENER_NAME_…_SASL_JAAS_CONFIG")
+            continue
         # Bitnami's prefix overrides the plain one, as in its image.
         key = key_of(name.removeprefix("CFG_"))
         if key in settings and not name.startswith("CFG_"):
@@ -84,11 +87,25 @@ def from_environment(environ: Mapping[str, str]) -> Found:
             notes.append(f"{variable}={environ[variable]} has no effect: Ottla is broker and controller in one")
             continue
         settings[key] = environ[variable]
+    settings = _confluent_keys(settings)
     _tidy_listeners(settings)
     _add_stores(settings, environ)
     _one_id(settings, notes)
     cluster_id = environ.get("CLUSTER_ID") or environ.get("KAFKA_KRAFT_CLUSTER_ID") or environ.get("KAFKA_CLUSTER_ID")
     return Found(settings, cluster_id or None, notes)
+
+
+def _confluent_keys(settings: dict[str, str]) -> dict[str, str]:
+    """Keys of a single listener, where they only make sense in Confluent's mapping."""
+    addresses = f"{settings.get('listeners', '')},{settings.get('advertised.listeners', '')}"
+    listeners = {each.partition("://")[0].strip().lower() for each in addresses.split(",")}
+    found = {}
+    for key, value in settings.items():
+        swapped = key.translate({ord("-"): "_", ord("_"): "-"})
+        name, other = (text.removeprefix("listener.name.").split(".")[0] for text in (key, swapped))
+        is_confluent = key.startswith("listener.name.") and name not in listeners and other in listeners
+        found[swapped if is_confluent or ".scram_sha_" in key else key] = value
+    return found
 
 
 def _tidy_listeners(settings: dict[str, str]) -> None:

@@ -22,6 +22,7 @@ from ottla.kafka_tools.storage import format_folders
 MOUNTED = (
     "/mnt/shared/config/server.properties",
     "/bitnami/kafka/config/server.properties",
+    "/opt/bitnami/kafka/config/server.properties",
     "/opt/kafka/config/server.properties",
 )
 DEFAULTS = "/etc/kafka/docker/server.properties"
@@ -33,6 +34,7 @@ SINGLE_NODE = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 DATA = "/var/lib/kafka/data"
+BITNAMI_VOLUMES = ("/bitnami/kafka/data", "/bitnami/kafka", "/bitnami")
 
 logger = logging.getLogger(__name__)
 
@@ -42,10 +44,24 @@ def settings_of(environ: Mapping[str, str], mounted: str | None) -> tuple[dict[s
     found = from_environment(environ)
     for note in found.notes:
         logger.info("%s", note)
-    if mounted is not None or not found.settings:
+    if mounted is not None:
         return found.settings, found.cluster_id
+    folder = data_folder()
+    if not found.settings and folder == DATA:
+        return {}, found.cluster_id
     # As in Kafka's image, one variable disables the defaults of the file; a single node still needs these.
-    return {"log.dirs": DATA, **SINGLE_NODE, **found.settings}, found.cluster_id
+    data = {} if "log.dir" in found.settings else {"log.dirs": folder}
+    return {**data, **SINGLE_NODE, **found.settings}, found.cluster_id
+
+
+def data_folder() -> str:
+    """Where data goes if no setting says it: to a volume at one of Bitnami's places, if there is one."""
+    for volume in BITNAMI_VOLUMES:
+        if os.path.ismount(volume):
+            if os.access(volume, os.W_OK):
+                return BITNAMI_VOLUMES[0]
+            logger.info("the volume at %s cannot be written by user %d, and is not used", volume, os.getuid())
+    return DATA
 
 
 def announce(node_id: int) -> None:
