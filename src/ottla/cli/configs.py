@@ -21,7 +21,7 @@ from ottla.cli.common import (
 )
 from ottla.cli.printable import escaped
 from ottla.client.admin import CONFIG_SOURCES, OVERRIDES, alter_configs, alter_quotas, describe_configs, describe_quotas
-from ottla.enums import ConfigResourceType
+from ottla.enums import ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError, error_for
 from ottla.wire.messages.configs import ListConfigResourcesRequest
 
@@ -195,7 +195,8 @@ async def _listed(client: Client, kind: int) -> list[str]:
 
 def _is_own(kind: int, name: str, entry: ConfigEntry) -> bool:
     if kind == _RESOURCES["broker"]:
-        return entry.source in ((3,) if name == "" else (2, 3))
+        own = () if name == "" else (ConfigSource.DYNAMIC_BROKER_CONFIG,)
+        return entry.source in (*own, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
     return entry.source in OVERRIDES or kind == _RESOURCES["broker-logger"]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.offsets import grouped
 from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
-from ottla.enums import ConfigResourceType, ConfigSource
+from ottla.enums import ConfigResourceType, ConfigSource, QuotaMatchType
 from ottla.errors import KafkaError, error_for
 from ottla.wire.messages.configs import (
     DescribeConfigsRequest,
@@ -219,8 +219,9 @@ async def describe_configs(
             ConfigEntry(
                 entry.name,
                 entry.value,
-                # v0 only has a flag for the default.
-                entry.config_source if entry.config_source >= 0 else 5 if entry.is_default else kind // 2,
+                entry.config_source
+                if entry.config_source >= 0
+                else _source_before_v1(kind, is_default=entry.is_default),
                 entry.read_only,
                 entry.is_sensitive,
                 entry.documentation,
@@ -229,6 +230,14 @@ async def describe_configs(
             for entry in sorted(result.configs, key=lambda entry: entry.name)
         ]
     return found
+
+
+def _source_before_v1(kind: int, *, is_default: bool) -> ConfigSource:
+    """v0 only has a flag for the default."""
+    if is_default:
+        return ConfigSource.DEFAULT_CONFIG
+    is_topic = kind == ConfigResourceType.TOPIC
+    return ConfigSource.DYNAMIC_TOPIC_CONFIG if is_topic else ConfigSource.DYNAMIC_BROKER_CONFIG
 
 
 async def _shares(client: Client, kind: int, names: Sequence[str]) -> list[tuple[int, list[str]]]:
@@ -284,7 +293,11 @@ async def describe_quotas(
     component = DescribeClientQuotasRequest.ComponentData
     request = DescribeClientQuotasRequest(
         components=[
-            component(entity_type=kind, match_type=1 if name is None else 0, match=name)
+            component(
+                entity_type=kind,
+                match_type=QuotaMatchType.DEFAULT if name is None else QuotaMatchType.EXACT,
+                match=name,
+            )
             for kind, name in (entity or {}).items()
         ],
         strict=entity is not None,

@@ -21,7 +21,7 @@ from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.login import Login
-from ottla.embedded.options import ClockOption, Data, Options
+from ottla.embedded.options import ClockOption, Data, Options, switched_on
 from ottla.embedded.request_waits import RequestWaits
 from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic
@@ -152,16 +152,12 @@ class Embedded(RequestWaits[Request]):
     @property
     def control_url(self) -> str:
         """The URL at which tests in other languages control this broker."""
-        if self._control is None:
-            raise RuntimeError("the control endpoint is off: make the broker with control=0 (a free port) or a port")
-        return self._control.url
+        return switched_on(self._control, "the control endpoint", "broker", "control").url
 
     @property
     def console_url(self) -> str:
         """The address of the web console."""
-        if self._console is None:
-            raise RuntimeError("the console is off: make the broker with console=0 (a free port) or a port")
-        return self._console.url
+        return switched_on(self._console, "the console", "broker", "console").url
 
     @property
     def registry_url(self) -> str:
@@ -170,9 +166,7 @@ class Embedded(RequestWaits[Request]):
 
     def own_registry(self) -> OwnRegistry:
         """The registry, for code that controls it."""
-        if self._schemas is None:
-            raise RuntimeError("the schema registry is off: make the broker with registry=0 (a free port) or a port")
-        return self._schemas
+        return switched_on(self._schemas, "the schema registry", "broker", "registry")
 
     def known_subjects(self) -> set[str]:
         """The subjects that clients registered; none before the registry is used."""

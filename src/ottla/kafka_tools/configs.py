@@ -10,7 +10,7 @@ from ottla.cli.common import CommandError
 from ottla.client import Client
 from ottla.client.access import MECHANISMS, delete_scram_user, list_scram_users, set_scram_password
 from ottla.client.admin import ConfigEntry, alter_configs, alter_quotas, describe_configs, describe_quotas
-from ottla.enums import AlterConfigOp, ConfigResourceType
+from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError, ResourceNotFound, error_for
 from ottla.kafka_tools.common import Parser, add_verbs, connect, finish, new_parser, parse_verb, read_properties
 from ottla.wire.messages import ListConfigResourcesRequest
@@ -41,25 +41,15 @@ QUOTA_KEYS = {
     "clients": ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"),
     "ips": ("connection_creation_rate",),
 }
-SOURCES = {
-    1: "DYNAMIC_TOPIC_CONFIG",
-    2: "DYNAMIC_BROKER_CONFIG",
-    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    4: "STATIC_BROKER_CONFIG",
-    5: "DEFAULT_CONFIG",
-    6: "DYNAMIC_BROKER_LOGGER_CONFIG",
-    7: "DYNAMIC_CLIENT_METRICS_CONFIG",
-    8: "DYNAMIC_GROUP_CONFIG",
-}
-OWN_SOURCE = {
-    ConfigResourceType.TOPIC: 1,
-    ConfigResourceType.BROKER: 2,
+OWN_SOURCE: dict[ConfigResourceType, ConfigSource | None] = {
+    ConfigResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ConfigResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
     ConfigResourceType.BROKER_LOGGER: None,
-    ConfigResourceType.CLIENT_METRICS: 7,
-    ConfigResourceType.GROUP: 8,
+    ConfigResourceType.CLIENT_METRICS: ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+    ConfigResourceType.GROUP: ConfigSource.DYNAMIC_GROUP_CONFIG,
 }
-"""What counts as dynamic; the defaults of all brokers are source 3."""
-DEFAULT_SOURCE = 3
+"""What counts as dynamic, for a resource with a name; all levels of loggers do."""
+SOURCE_NAMES: dict[int, str] = {each: each.name for each in ConfigSource}
 _PAIR = re.compile(r"([^=,]+)=(?:\[([^\]]*)\]|([^,]*))(?:,|$)")
 Entity = tuple[str, str | None]
 """A kind and a name; None is the default of the kind."""
@@ -172,7 +162,7 @@ async def _describe(client: Client, kind: str, name: str | None, *, everything: 
             print(f"Default configs for {kind} in the cluster are:")
         else:
             print(f"{'All' if everything else 'Dynamic'} configs for {word} {each} are:")
-        own = None if everything else OWN_SOURCE[number] if each else DEFAULT_SOURCE
+        own = None if everything else OWN_SOURCE[number] if each else ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
         for entry in found:
             if own in (None, entry.source):
                 print(_shown(entry))
@@ -193,7 +183,7 @@ async def _names(client: Client, kind: ConfigResourceType) -> list[str]:
 
 def _shown(entry: ConfigEntry) -> str:
     synonyms = ", ".join(
-        f"{SOURCES.get(source, 'UNKNOWN')}:{name}={'null' if value is None else value}"
+        f"{SOURCE_NAMES.get(source, 'UNKNOWN')}:{name}={'null' if value is None else value}"
         for name, value, source in entry.synonyms
     )
     value = "null" if entry.value is None else entry.value

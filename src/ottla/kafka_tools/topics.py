@@ -17,13 +17,11 @@ from ottla.client.admin import (
     describe_configs,
 )
 from ottla.client.routing import Partition, Topic
-from ottla.enums import ConfigResourceType
+from ottla.enums import ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError, TopicAlreadyExists
 from ottla.kafka_tools.common import add_verbs, connect, finish, new_parser, parse_verb
 from ottla.wire.primitives import uuid_to_base64
 
-SET_BY_SOMEBODY = (1, 2, 3, 4, 6)
-"""Sources of settings other than the default."""
 NEEDS = {"create": ("topic",), "alter": ("topic", "partitions"), "delete": ("topic",)}
 # Which verbs an option is for, if not for all.
 ONLY_FOR = {
@@ -155,7 +153,7 @@ async def _describe(client: Client, topics: dict[str, Topic], arguments: argpars
         settings = configs[name]
         if isinstance(settings, KafkaError):
             raise settings
-        overrides = [each for each in settings if each.source in SET_BY_SOMEBODY]
+        overrides = [each for each in settings if each.source != ConfigSource.DEFAULT_CONFIG]
         if not tests and (overrides or not arguments.topics_with_overrides):
             _print_topic(topics[name], overrides)
         if arguments.topics_with_overrides:

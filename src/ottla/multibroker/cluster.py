@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from ottla.config import Config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
-from ottla.embedded.options import ClockOption, Data, Options, data_folders
+from ottla.embedded.options import ClockOption, Data, Options, data_folders, switched_on
 from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
@@ -324,16 +324,12 @@ class Cluster(Controls, Growth, Quorum):
     @property
     def control_url(self) -> str:
         """The URL at which tests in other languages control this cluster."""
-        if self._control is None:
-            raise RuntimeError("the control endpoint is off: make the cluster with control=0 (a free port) or a port")
-        return self._control.url
+        return switched_on(self._control, "the control endpoint", "cluster", "control").url
 
     @property
     def console_url(self) -> str:
         """The address of the web console."""
-        if self._console is None:
-            raise RuntimeError("the console is off: make the cluster with console=0 (a free port) or a port")
-        return self._console.url
+        return switched_on(self._console, "the console", "cluster", "console").url
 
     @property
     def registry_url(self) -> str:
@@ -342,9 +338,7 @@ class Cluster(Controls, Growth, Quorum):
 
     def own_registry(self) -> OwnRegistry:
         """The registry, for code that controls it."""
-        if self._schemas is None:
-            raise RuntimeError("the schema registry is off: make the cluster with registry=0 (a free port) or a port")
-        return self._schemas
+        return switched_on(self._schemas, "the schema registry", "cluster", "registry")
 
     @property
     def registry_access(self) -> Access:
