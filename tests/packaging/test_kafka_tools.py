@@ -249,7 +249,7 @@ def test_a_consumer_joins_its_group(server: list[str], tool: Tool) -> None:
         assert sorted(child.stdout.readline() for _ in range(2)) == ["1\n", "2\n"]
         members = tool("kafka-consumer-groups", "--describe", "--group", "joined", "--members", "--verbose")
         child.terminate()
-        assert child.wait(30) == 130
+        assert child.wait(30) == 143
     assert members.split()[-2:] == ["2", "orders(0,1)"]
     assert "Empty" in tool("kafka-consumer-groups", "--describe", "--group", "joined", "--state")
     again = tool("kafka-console-consumer", *words, "--timeout-ms", "1000")

@@ -85,8 +85,10 @@ def finish(work: Coroutine[Any, Any, int], failed: Callable[[str], str], *, to_s
     except BrokenPipeError:  # the reader of the output has seen enough, as `head` has
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except KeyboardInterrupt:
         return 130
+    except asyncio.CancelledError:  # by SIGTERM, which ends Kafka's tools with this code
+        return 143
 
 
 def table(head: list[tuple[str, int]], rows: list[list[object]]) -> None:
