@@ -59,6 +59,14 @@ def test_then_continues_with_a_later_answer() -> None:
     run(test)
 
 
+def test_an_answer_at_once_does_not_wait_for_the_next_iteration() -> None:
+    seen: list[str] = []
+    reply: Reply[str] = Reply(at_once=True)
+    reply.or_else(lambda error: str(error)).when_done(lambda reply: seen.append(reply.value))
+    reply.resolve("now")
+    assert seen == ["now"]
+
+
 def test_an_error_passes_then_and_is_caught_by_attempt() -> None:
     async def test() -> None:
         reply: Reply[str] = Reply()

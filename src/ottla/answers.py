@@ -30,12 +30,14 @@ _UNSET: Any = object()
 class Reply(Generic[T]):
     """A value, or an error, that an event gives later. Giving one needs no event loop; waiting for one does."""
 
-    __slots__ = ("_error", "_listeners", "_value", "on_cancel", "on_hurry")
+    __slots__ = ("_at_once", "_error", "_listeners", "_value", "on_cancel", "on_hurry")
 
-    def __init__(self, on_cancel: Callable[[], object] | None = None) -> None:
+    def __init__(self, on_cancel: Callable[[], object] | None = None, *, at_once: bool = False) -> None:
         self._value: T = _UNSET
         self._error: BaseException | None = None
         self._listeners: list[Callable[[Reply[T]], object]] = []
+        self._at_once = at_once
+        """Whether giving the answer is the last step of that code, so that `when_done` need not wait for its end."""
         self.on_cancel = on_cancel
         """Stops the work for the reply when nobody waits for it."""
         self.on_hurry: Callable[[], object] | None = None
@@ -110,7 +112,11 @@ class Reply(Generic[T]):
         self.listen(lambda _: other.fail(self._error) if self._error is not None else other.resolve(self._value))
 
     def when_done(self, callback: Callable[[Reply[T]], object]) -> None:
-        """Call back in the loop's next iteration after the answer, so never from inside the code that gives it."""
+        """Call back after the answer: in the loop's next iteration, so never from inside the code that gives it,
+        unless that code allows it with `at_once`."""
+        if self._at_once:
+            self.listen(callback)
+            return
         call_soon = asyncio.get_running_loop().call_soon
         self.listen(lambda reply: call_soon(callback, reply))
 
@@ -122,7 +128,7 @@ class Reply(Generic[T]):
 
     def or_else(self, recover: Callable[[Exception], Answer[T]]) -> Reply[T]:
         """The same, with the result of `recover` for an error. It runs immediately, so it must only build a value."""
-        result: Reply[T] = Reply(self.cancel)
+        result: Reply[T] = Reply(self.cancel, at_once=self._at_once)
         result.on_hurry = self.hurry
 
         def answered(reply: Reply[T]) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.lazy_imports import lazy
+from ottla.server.wakeups import Wakeups
 
 if TYPE_CHECKING:
     import asyncio
@@ -154,6 +155,7 @@ class Services:
         "request_bytes_max",
         "security",
         "timer",
+        "wakeups",
     )
 
     def __init__(
@@ -202,6 +204,7 @@ class Services:
         self.clock = clock
         self.timer = timer
         self.loop = loop
+        self.wakeups = Wakeups(loop.call_soon)
         self.randomness = randomness
         self.fetch_bytes_max: int = current.config["fetch.max.bytes"]
         self.request_bytes_max: int = current.config["socket.request.max.bytes"]

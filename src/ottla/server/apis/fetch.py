@@ -423,7 +423,7 @@ class LongPoll:
         self._arrived = reading.bytes_read
         self._scheduled = False
         self._partitions = [reading.partition(key) for key in reading.plan.partitions]
-        self.reply: Reply[FetchResponse] = Reply(self._forget)
+        self.reply: Reply[FetchResponse] = Reply(self._forget, at_once=True)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._time_is_up)
         for partition in self._partitions:
             partition.watchers.add(self)
@@ -432,9 +432,8 @@ class LongPoll:
         """More bytes became readable in one of the partitions."""
         self._arrived += byte_count
         if self._arrived >= self._reading.request.min_bytes and not self._scheduled:
-            # Not immediately: the request that appended is answered first, and may append to more partitions.
             self._scheduled = True
-            self._reading.ctx.services.loop.call_soon(self._try)
+            self._reading.ctx.services.wakeups.add(self._try)
 
     def moved(self) -> None:
         """Leadership, log start or the partition itself changed: the client must be informed."""

@@ -182,6 +182,7 @@ class Connection:
         try:
             frames.received(received)
             self._serve_frames()
+            self.services.wakeups.serve_single()
             if self._out:
                 self._flush()
             else:
@@ -254,6 +255,7 @@ class Connection:
                 break
             frames.received(received)
             self._serve_frames()
+            self.services.wakeups.serve_single()
             if self._out:
                 self._flush()
             return True
