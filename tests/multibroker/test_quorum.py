@@ -13,6 +13,7 @@ from ottla.errors import (
     NONE,
     DuplicateVoter,
     FencedLeaderEpoch,
+    InvalidRequest,
     NotController,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
@@ -301,7 +302,8 @@ def test_a_voter_reports_another_address(run: Any) -> None:
         assert refused.current_leader.leader_id == active.node_id
         assert (await report(active, 7, epochs_ahead=-1)).error_code == FencedLeaderEpoch.code
         assert (await report(active, 7, epochs_ahead=1)).error_code == UnknownLeaderEpoch.code
-        assert (await report(active, 7, directory_id=bytes(16))).error_code == VoterNotFound.code
+        assert (await report(active, 7, directory_id=bytes(16))).error_code == InvalidRequest.code
+        assert (await report(active, 7, directory_id=b"7" * 16)).error_code == VoterNotFound.code
         assert addresses() == before
         assert (await report(active, 7)).error_code == NONE
         assert addresses() == [("localhost", 7)]
@@ -330,7 +332,11 @@ def test_controllers_answer_on_their_listeners() -> None:
                 expected = NotController.code if name != active else made.topics[0].error_code
                 assert made.topics[0].error_code == expected
                 partition = FetchRequest.FetchPartition(
-                    partition=0, fetch_offset=0, last_fetched_epoch=0, partition_max_bytes=1 << 20
+                    partition=0,
+                    current_leader_epoch=cluster.controller(active).node.raft.replica.epoch,
+                    fetch_offset=0,
+                    last_fetched_epoch=0,
+                    partition_max_bytes=1 << 20,
                 )
                 topic = FetchRequest.FetchTopic(topic_id=bytes(15) + b"\x01", partitions=[partition])
                 fetched = await wire.call(FetchRequest(max_wait_ms=0, topics=[topic]), 17)

@@ -36,17 +36,20 @@ if TYPE_CHECKING:
     from ottla.config import Listener
     from ottla.metadata.image import MetadataImage
     from ottla.multibroker.cluster_nodes import ClusterNodes
+    from ottla.server.apis import quorum as quorum_apis
     from ottla.server.apis import raft as raft_apis
     from ottla.server.broker import Broker
     from ottla.server.security import quotas as quotas_module
     from ottla.server.security.quotas import Quotas
 else:
     quotas_module = lazy("ottla.server.security.quotas")
+    quorum_apis = lazy("ottla.server.apis.quorum")
     raft_apis = lazy("ottla.server.apis.raft")
 
 logger = logging.getLogger(__name__)
 
 REGISTRATION_RETRY_MS = 100
+OF_THE_QUORUM = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
 
 
 def controller_registry(node: QuorumController, registry: Registry) -> Registry:
@@ -60,7 +63,9 @@ def controller_registry(node: QuorumController, registry: Registry) -> Registry:
 
         def active_only(ctx: RequestContext, request: Any) -> Any:
             if not node.log.is_active:
-                raise NotController
+                if api.key in OF_THE_QUORUM:
+                    return quorum_apis.refuse_without_leading(ctx, request)
+                raise node.not_active()
             return then(api.handler(ctx, request), node.when_committed)
 
         return active_only
@@ -101,6 +106,12 @@ class QuorumController(Topology):
         if self._duties is None:
             raise NotController
         return self._duties
+
+    def not_active(self) -> NotController:
+        leader_id = self.raft.replica.leader_id
+        if leader_id < 0:
+            return NotController("No controller appears to be active.")
+        return NotController(f"The active controller appears to be node {leader_id}.")
 
     @property
     def controller(self) -> Controller:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.answers import Answer
-from ottla.errors import NONE, KafkaError, NotController
+from ottla.errors import NONE, KafkaError
 from ottla.wire.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -48,7 +48,7 @@ class QuorumRequests:
             ),
         ):
             if not node.log.is_active:
-                raise NotController
+                raise node.not_active()
             return node.when_committed(self._of_broker(request))
         return node.raft.serve(request)
 

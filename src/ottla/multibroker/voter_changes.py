@@ -10,11 +10,9 @@ from ottla.answers import Answer, then
 from ottla.errors import (
     NONE,
     DuplicateVoter,
-    FencedLeaderEpoch,
+    InconsistentClusterId,
     InvalidRequest,
-    NotLeaderOrFollower,
     RequestTimedOut,
-    UnknownLeaderEpoch,
     UnsupportedVersion,
     VoterNotFound,
 )
@@ -22,6 +20,7 @@ from ottla.metadata.image import KRAFT_VERSION
 from ottla.raft.control_records import voters_batch
 from ottla.raft.voters import Endpoint, Voter, VoterSet, cannot_remove
 from ottla.wire.messages import UpdateRaftVoterRequest, UpdateRaftVoterResponse
+from ottla.wire.primitives import ZERO_UUID
 from ottla.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -94,20 +93,14 @@ class VoterChanges:
     def update(self, request: UpdateRaftVoterRequest) -> Answer[Message]:
         """A voter reports its endpoints."""
         replica = self._node.raft.replica
+        leader = replica.voters.get(replica.leader_id)
+        host, port = leader.endpoints[0][1:] if leader is not None and leader.endpoints else ("", 0)
         response = UpdateRaftVoterResponse(
+            error_code=self._check_update(request),
             current_leader=UpdateRaftVoterResponse.CurrentLeader(
-                leader_id=replica.leader_id, leader_epoch=replica.epoch
-            )
+                leader_id=replica.leader_id, leader_epoch=replica.epoch, host=host, port=port
+            ),
         )
-        if replica.leading is None:
-            response.error_code = NotLeaderOrFollower.code
-        elif request.current_leader_epoch != replica.epoch:
-            is_old = request.current_leader_epoch < replica.epoch
-            response.error_code = FencedLeaderEpoch.code if is_old else UnknownLeaderEpoch.code
-        elif not replica.voters.has(request.voter_id, request.voter_directory_id):
-            response.error_code = VoterNotFound.code
-        elif self._is_changing:
-            response.error_code = RequestTimedOut.code
         if response.error_code != NONE or self.kraft_version == 0:
             return response
         versions = request.k_raft_version_feature
@@ -120,6 +113,32 @@ class VoterChanges:
         if replica.voters.get(voter.node_id) == voter:
             return response
         return then(self._change(replica.voters.with_voter(voter)), lambda _: response)
+
+    def _check_update(self, request: UpdateRaftVoterRequest) -> int:
+        """The error code, in Kafka's order of the checks."""
+        replica = self._node.raft.replica
+        if request.cluster_id not in (None, self.cluster_id):
+            return InconsistentClusterId.code
+        error = replica.check_leads(request.current_leader_epoch)
+        if error != NONE:
+            return error
+        name = self._node.broker.config["controller.listener.names"][0]
+        lowest, highest = (
+            request.k_raft_version_feature.min_supported_version,
+            request.k_raft_version_feature.max_supported_version,
+        )
+        if (
+            request.voter_id < 0
+            or request.voter_directory_id == ZERO_UUID
+            or all(listener.name.upper() != name.upper() for listener in request.listeners)
+            or not 0 <= lowest <= highest
+        ):
+            return InvalidRequest.code
+        if not replica.voters.has(request.voter_id, request.voter_directory_id):
+            return VoterNotFound.code
+        if not lowest <= self.kraft_version <= highest:
+            return InvalidRequest.code
+        return RequestTimedOut.code if self._is_changing else NONE
 
     def _check_may_change(self, verb: str) -> None:
         if self.kraft_version < 1:

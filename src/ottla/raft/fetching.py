@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 
 def serve_fetch(replica: RaftReplica, request: FetchRequest, answer: Answer) -> None:
     asked = partition_of(request)
+    is_valid = 0 <= asked.last_fetched_epoch <= asked.current_leader_epoch
+    if not is_valid or asked.fetch_offset < 0 or request.max_wait_ms < 0:
+        answer(replica.refused_fetch(InvalidRequest.code))
+        return
     error = replica.check_leads(asked.current_leader_epoch)
-    if error == NONE and (asked.fetch_offset < 0 or asked.last_fetched_epoch < 0 or request.max_wait_ms < 0):
-        error = InvalidRequest.code
     leader = replica.leading
     if error != NONE or leader is None:
-        answer(messages.fetch_response(replica.known, error or NotLeaderOrFollower.code))
+        answer(replica.refused_fetch(error or NotLeaderOrFollower.code))
         return
     if not _answer_now(replica, leader, request, answer):
         leader.waiting.append(WaitingFetch(request, answer, replica.now_ms + request.max_wait_ms))
@@ -54,7 +56,7 @@ def _answer_now(replica: RaftReplica, leader: Leader, request: FetchRequest, ans
     if snapshot is None and diverging is None:
         _note_progress(replica, leader, sender_of(request), offset)
         if replica.leading is not leader:
-            answer(messages.fetch_response(replica.known, NotLeaderOrFollower.code))
+            answer(replica.refused_fetch(NotLeaderOrFollower.code))
             return True
         knows_all = asked.high_watermark >= log.high_watermark or log.high_watermark <= leader.start_offset
         if offset >= log.end_offset and knows_all and request.max_wait_ms > 0:
@@ -128,7 +130,7 @@ def answer_waiting(replica: RaftReplica, leader: Leader) -> None:
             asked.high_watermark < log.high_watermark and log.high_watermark > leader.start_offset
         )
         if replica.leading is not leader:
-            fetch.answer(messages.fetch_response(replica.known, NotLeaderOrFollower.code))
+            fetch.answer(replica.refused_fetch(NotLeaderOrFollower.code))
         elif has_news or fetch.until_ms <= now_ms:
             _respond(replica, fetch.request, fetch.answer)
         else:

@@ -125,18 +125,23 @@ def fetch_snapshot_request(
 
 
 def partition_of(message: Any) -> Any:
-    """The metadata partition in a request or a response of the quorum; None if it has no or another partition."""
+    """The metadata partition in a request or a response of the quorum; None if it is not the only one in there."""
     topics = message.responses if isinstance(message, FetchResponse) else message.topics
-    if not topics or not topics[0].partitions:
+    if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None
     topic: Any = topics[0]
+    partition = topic.partitions[0]
     if isinstance(message, (FetchRequest, FetchResponse)):
-        is_metadata = topic.topic == TOPIC or topic.topic_id == TOPIC_ID
+        is_metadata = topic.topic_id == TOPIC_ID
     elif isinstance(message, (FetchSnapshotRequest, FetchSnapshotResponse)):
         is_metadata = topic.name == TOPIC
     else:
         is_metadata = topic.topic_name == TOPIC
-    return topic.partitions[0] if is_metadata else None
+    if isinstance(message, (FetchRequest, FetchSnapshotRequest)):
+        index = partition.partition
+    else:
+        index = partition.index if isinstance(message, FetchSnapshotResponse) else partition.partition_index
+    return partition if is_metadata and index == 0 else None
 
 
 def leader_of(partition: Any) -> tuple[int, int]:
@@ -145,6 +150,12 @@ def leader_of(partition: Any) -> tuple[int, int]:
         leader = partition.current_leader
         return (-1, -1) if leader is None else (leader.leader_id, leader.leader_epoch)
     return partition.leader_id, partition.leader_epoch
+
+
+def add_leader_endpoint(response: Any, leader: Voter) -> None:
+    """Add the address of the leader, for a node that does not know it (KIP-853)."""
+    kind = type(response).NodeEndpoint
+    response.node_endpoints = [kind(node_id=leader.node_id, host=e.host, port=e.port) for e in leader.endpoints[:1]]
 
 
 # -- responses -----------------------------------------------------------------------------------------------------
@@ -181,8 +192,8 @@ def fetch_response(
     state: ElectionState,
     error: int = NONE,
     *,
+    log_start_offset: int,
     high_watermark: int = -1,
-    log_start_offset: int = -1,
     records: bytes = b"",
     diverging: OffsetAndEpoch | None = None,
     snapshot: OffsetAndEpoch | None = None,
@@ -192,7 +203,7 @@ def fetch_response(
         partition_index=0,
         error_code=error,
         high_watermark=high_watermark,
-        last_stable_offset=high_watermark,
+        last_stable_offset=-1,
         log_start_offset=log_start_offset,
         current_leader=data.LeaderIdAndEpoch(leader_id=state.leader_id, leader_epoch=state.epoch),
         diverging_epoch=None

@@ -164,7 +164,7 @@ class RaftReplica:
         if isinstance(former, Leader):
             logger.info("node %d no longer leads epoch %d", self.node.node_id, former.epoch)
             for fetch in former.waiting:
-                fetch.answer(messages.fetch_response(self._known(), NotLeaderOrFollower.code))
+                fetch.answer(self.refused_fetch(NotLeaderOrFollower.code))
 
     def _become_unattached(self) -> None:
         self._enter(Unattached(self.now_ms + self._random_timeout_ms() if self.is_voter else NEVER_MS))
@@ -392,7 +392,17 @@ class RaftReplica:
             self.role.told.add(node_id)
 
     def handle(self, request: Message, answer: Answer) -> None:
-        """Answer the request of another node, now or later."""
+        """Answer the request of another node, now or later. The response has the address of the leader."""
+
+        def answer_with_leader(response: Message) -> None:
+            leader = self.voters.get(self.leader_id)
+            if leader is not None and partition_of(response) is not None:
+                messages.add_leader_endpoint(response, leader)
+            answer(response)
+
+        self._handle(request, answer_with_leader)
+
+    def _handle(self, request: Message, answer: Answer) -> None:
         refused = getattr(request, "cluster_id", None) not in (None, self.cluster_id)
         partition = partition_of(request)
         if refused or partition is None:
@@ -419,14 +429,25 @@ class RaftReplica:
     def known(self) -> ElectionState:
         return self._known()
 
+    def refused_fetch(self, error: int) -> Message:
+        return messages.fetch_response(self.known, error, log_start_offset=self.log.start_offset)
+
+    def _is_for_this_node(self, node_id: int, directory_id: bytes) -> bool:
+        """Whether a request is for this voter. Old versions do not say for whom they are."""
+        return node_id == -1 or (node_id == self.node.node_id and directory_id in (ZERO_UUID, self.node.directory_id))
+
     # -- elections ---------------------------------------------------------------------------------------------
 
     def _vote(self, request: VoteRequest, asked: Any) -> Message:
+        # A candidate has raised its epoch, so its log ends in an earlier one.
+        last_epoch_max = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
+        if asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= last_epoch_max:
+            return messages.vote_response(self._known(), error=InvalidRequest.code)
         if asked.replica_epoch < self.epoch:
             return messages.vote_response(self._known(), error=FencedLeaderEpoch.code)
-        if request.voter_id not in (-1, self.node.node_id) or (
-            any(asked.voter_directory_id) and asked.voter_directory_id != self.node.directory_id
-        ):
+        if asked.replica_id < 0:
+            return messages.vote_response(self._known(), error=InvalidRequest.code)
+        if not self._is_for_this_node(request.voter_id, asked.voter_directory_id):
             return messages.vote_response(self._known(), error=InvalidVoterKey.code)
         if asked.replica_epoch > self.epoch:
             self.learn(asked.replica_epoch, NOBODY)
@@ -485,7 +506,9 @@ class RaftReplica:
     def _begin(self, request: BeginQuorumEpochRequest, asked: Any) -> Message:
         if asked.leader_epoch < self.epoch:
             return messages.begin_response(self._known(), FencedLeaderEpoch.code)
-        if request.voter_id not in (-1, self.node.node_id):
+        if asked.leader_id < 0:
+            return messages.begin_response(self._known(), InvalidRequest.code)
+        if not self._is_for_this_node(request.voter_id, asked.voter_directory_id):
             return messages.begin_response(self._known(), InvalidVoterKey.code)
         if asked.leader_epoch == self.epoch and self.state.leader_id not in (NOBODY, asked.leader_id):
             return messages.begin_response(self._known(), InvalidRequest.code)
@@ -495,6 +518,8 @@ class RaftReplica:
     def _end(self, asked: Any) -> Message:
         if asked.leader_epoch < self.epoch:
             return messages.end_response(self._known(), FencedLeaderEpoch.code)
+        if asked.leader_id < 0:
+            return messages.end_response(self._known(), InvalidRequest.code)
         self.learn(asked.leader_epoch, asked.leader_id)
         if isinstance(self.role, Follower) and self.is_voter:
             # The first candidate starts an election at once, the others later if there is no leader by then.

@@ -9,6 +9,8 @@ from ottla.errors import (
     BrokerIdNotRegistered,
     InconsistentClusterId,
     InvalidRequest,
+    KafkaError,
+    NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
 from ottla.metadata.metadata_source import QuorumReplica, QuorumView
@@ -26,6 +28,7 @@ from ottla.wire.messages.quorum import (
     UnregisterBrokerResponse,
 )
 from ottla.wire.primitives import ZERO_UUID
+from ottla.wire.schema import Message
 
 Partition = DescribeQuorumResponse.PartitionData
 
@@ -42,25 +45,8 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
     With kraft.version 0 the directory ids of voters are zero. Only the one partition of the metadata log may be
     requested.
     """
-    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
-    topic_data = DescribeQuorumResponse.TopicData
-    if asked != [(CLUSTER_METADATA_TOPIC, 0)]:
-        return DescribeQuorumResponse(
-            topics=[
-                topic_data(
-                    topic_name=topic.topic_name,
-                    partitions=[
-                        Partition(
-                            partition_index=part.partition_index,
-                            error_code=UnknownTopicOrPartition.code,
-                            error_message=UnknownTopicOrPartition.default_message,
-                        )
-                        for part in topic.partitions
-                    ],
-                )
-                for topic in request.topics
-            ]
-        )
+    if not _is_about_metadata(request):
+        return _undescribed(request, UnknownTopicOrPartition)
     view = ctx.services.metadata_log.describe_quorum()
     partition = Partition(
         partition_index=0,
@@ -72,9 +58,43 @@ def describe_quorum(ctx: RequestContext, request: DescribeQuorumRequest) -> Desc
         observers=[_replica_state(replica) for replica in view.observers],
     )
     return DescribeQuorumResponse(
-        topics=[topic_data(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
+        topics=[DescribeQuorumResponse.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=[partition])],
         nodes=_voter_nodes(ctx, view),
     )
+
+
+def _is_about_metadata(request: DescribeQuorumRequest) -> bool:
+    asked = [(topic.topic_name, part.partition_index) for topic in request.topics for part in topic.partitions]
+    return asked == [(CLUSTER_METADATA_TOPIC, 0)]
+
+
+def _undescribed(request: DescribeQuorumRequest, error: type[KafkaError]) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        topics=[
+            DescribeQuorumResponse.TopicData(
+                topic_name=topic.topic_name,
+                partitions=[
+                    Partition(
+                        partition_index=part.partition_index,
+                        error_code=error.code,
+                        error_message=error.default_message,
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def refuse_without_leading(ctx: RequestContext, request: Message) -> DescribeQuorumResponse:
+    """The answer of a controller that does not lead, to the requests that are about the quorum itself."""
+    if isinstance(request, DescribeQuorumRequest):
+        is_known = _is_about_metadata(request)
+        return _undescribed(request, NotLeaderOrFollower if is_known else UnknownTopicOrPartition)
+    assert isinstance(request, (AddRaftVoterRequest, RemoveRaftVoterRequest))
+    _check_cluster(ctx, request.cluster_id)
+    raise NotLeaderOrFollower("")
 
 
 def _replica_state(replica: QuorumReplica) -> DescribeQuorumResponse.ReplicaState:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.answers import Answer
+from ottla.answers import Answer, then
 from ottla.enums import AclOperation, AnsweredBy
 from ottla.server.api import OnCluster, RequestContext, handles
 from ottla.wire.messages import (
@@ -102,4 +102,10 @@ def allocate_producer_ids(ctx: RequestContext, request: AllocateProducerIdsReque
 
 def fetch_metadata(ctx: RequestContext, request: FetchRequest) -> Any:
     """Fetch as controllers answer it: the metadata log, for voters and observers (KIP-595)."""
-    return ctx.services.metadata_log.serve(request)
+
+    def of_version(response: Any) -> Any:
+        if ctx.version < 17:
+            response.node_endpoints = []  # brokers have it in v16 already, controllers do not
+        return response
+
+    return then(ctx.services.metadata_log.serve(request), of_version)
