@@ -12,20 +12,24 @@ import pytest
 
 from ottla.errors import (
     NONE,
+    DuplicateBrokerRegistration,
     FencedLeaderEpoch,
     InconsistentClusterId,
+    InvalidRegistration,
     InvalidRequest,
     InvalidVoterKey,
     NotController,
     NotLeaderOrFollower,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
+    UnsupportedVersion,
     VoterNotFound,
 )
 from ottla.raft.messages import TOPIC, TOPIC_ID
 from ottla.wire.messages import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
+    BrokerRegistrationRequest,
     DescribeClusterRequest,
     DescribeQuorumRequest,
     EndQuorumEpochRequest,
@@ -283,3 +287,46 @@ def test_a_controller_that_does_not_lead_names_the_leader(controllers: list[Aske
     answer = to.wire.call(UnregisterBrokerRequest(broker_id=99), 0)
     check(answer.error_code, NotController.code)
     check(answer.error_message, f"The active controller appears to be node {to.leader_id}.")
+
+
+def test_brokers_that_may_not_register(controllers: list[Asked], check: Check) -> None:
+    to = controllers[0]
+    new_broker = 50
+    levels = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}
+    levels |= dict.fromkeys(("share.version", "streams.version", "eligible.leader.replicas.version"), (0, 1))
+
+    def registered(features: dict[str, tuple[int, int]] = levels, **other: Any) -> Any:
+        fields = {"broker_id": new_broker, "cluster_id": to.cluster_id, "incarnation_id": STRANGE_ID}
+        return to.wire.call(
+            BrokerRegistrationRequest(
+                **{**fields, "log_dirs": [STRANGE_ID], **other},
+                listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="localhost", port=9)],
+                features=[
+                    BrokerRegistrationRequest.Feature(name=n, min_supported_version=low, max_supported_version=high)
+                    for n, (low, high) in features.items()
+                ],
+            ),
+            4,
+        )
+
+    for wrong, code in (
+        ({"cluster_id": "another"}, InconsistentClusterId.code),
+        ({"broker_id": 1}, DuplicateBrokerRegistration.code),
+        ({"log_dirs": []}, InvalidRegistration.code),
+        ({"log_dirs": [ZERO_UUID]}, InvalidRegistration.code),
+        ({"log_dirs": [bytes(15) + b"\x02"]}, InvalidRegistration.code),
+        ({"log_dirs": [STRANGE_ID, STRANGE_ID]}, InvalidRegistration.code),
+        ({"features": {}}, InvalidRegistration.code),
+        ({"features": {**levels, "metadata.version": (7, 20)}}, UnsupportedVersion.code),
+        ({"features": {**levels, "strange": (1, 5)}}, UnsupportedVersion.code),
+        ({"features": {"metadata.version": (7, 30)}}, UnsupportedVersion.code),
+    ):
+        answer = registered(**wrong)
+        check((wrong, answer.error_code, answer.broker_epoch), (wrong, code, -1))
+    first, second = registered(), registered()
+    check((first.error_code, second.error_code), (NONE, NONE))
+    check(second.broker_epoch, first.broker_epoch)
+    check(registered(broker_id=new_broker + 1).error_code, InvalidRegistration.code)  # the folder is that of the first
+    restarted = registered(incarnation_id=b"8" * 16)  # it did not send a heartbeat yet
+    check((restarted.error_code, restarted.broker_epoch > first.broker_epoch), (NONE, True))
+    check(to.wire.call(UnregisterBrokerRequest(broker_id=new_broker), 0).error_code, NONE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.answers import Answer
-from ottla.errors import NONE, KafkaError
+from ottla.errors import NONE, KafkaError, NotController
+from ottla.multibroker.broker_registration import check_registration
 from ottla.wire.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -48,15 +49,14 @@ class QuorumRequests:
             ),
         ):
             if not node.log.is_active:
-                raise node.not_active()
+                raise NotController
             return node.when_committed(self._of_broker(request))
         return node.raft.serve(request)
 
     def _of_broker(self, request: Message) -> Message:
         node = self._node
         if isinstance(request, BrokerRegistrationRequest):
-            epoch = node.duties.register(_broker_record(request), request.previous_broker_epoch)
-            return BrokerRegistrationResponse(error_code=NONE, broker_epoch=epoch)
+            return BrokerRegistrationResponse(error_code=NONE, broker_epoch=self._register(request))
         if isinstance(request, BrokerHeartbeatRequest):
             return self._heartbeat(request)
         if isinstance(request, AlterPartitionRequest):
@@ -72,6 +72,15 @@ class QuorumRequests:
         assert isinstance(request, ControllerRegistrationRequest)
         node.log.append([_controller_record(request)])
         return ControllerRegistrationResponse(error_code=NONE)
+
+    def _register(self, request: BrokerRegistrationRequest) -> int:
+        """The epoch of the broker; a repeated request gets the same one."""
+        node = self._node
+        check_registration(request, node.image, node.broker.cluster_id)
+        known = node.image.brokers.get(request.broker_id)
+        if known is not None and known.incarnation_id == request.incarnation_id:
+            return known.epoch
+        return node.duties.register(_broker_record(request), request.previous_broker_epoch)
 
     def _heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         duties = self._node.duties
