@@ -72,24 +72,32 @@ def controllers(quorum: Clustered) -> Iterator[list[Asked]]:
     while quorum.ask_any(describe_quorum(), 2).topics[0].partitions[0].leader_epoch < 2:
         quorum.kill_controller()  # so that there is an epoch before the current one
         quorum.mend()
-    answer = quorum.ask_any(describe_quorum(), 2)
-    seen = answer.topics[0].partitions[0]
     cluster_id = quorum.ask_any(DescribeClusterRequest(), 1).cluster_id
-    addresses = {node.node_id: (node.listeners[0].host, node.listeners[0].port) for node in answer.nodes}
-    follower, other = (each for each in sorted(addresses) if each != seen.leader_id)
     with ExitStack() as open_wires:
-        yield [
-            Asked(
-                open_wires.enter_context(Wire(addresses[node])),
-                node,
-                cluster_id,
-                seen.leader_id,
-                seen.leader_epoch,
-                other,
-                addresses[seen.leader_id],
-            )
-            for node in (seen.leader_id, follower)
-        ]
+
+        def agreeing() -> list[Asked] | None:
+            answer = quorum.ask_any(describe_quorum(), 2)
+            seen = answer.topics[0].partitions[0]
+            addresses = {node.node_id: (node.listeners[0].host, node.listeners[0].port) for node in answer.nodes}
+            follower, other = (each for each in sorted(addresses) if each != seen.leader_id)
+            open_wires.close()
+            found = [
+                Asked(
+                    open_wires.enter_context(Wire(addresses[node])),
+                    node,
+                    cluster_id,
+                    seen.leader_id,
+                    seen.leader_epoch,
+                    other,
+                    addresses[seen.leader_id],
+                )
+                for node in (seen.leader_id, follower)
+            ]
+            known = [to.wire.call(fetch(to), 17).responses[0].partitions[0].current_leader for to in found]
+            agree = all((each.leader_id, each.leader_epoch) == (seen.leader_id, seen.leader_epoch) for each in known)
+            return found if agree else None
+
+        yield quorum.wait(agreeing, "both controllers to know the leader")
 
 
 def vote(to: Asked, *, voter_id: int | None = None, cluster_id: str | None = None, count: int = 1, **other: Any) -> Any:
@@ -207,6 +215,29 @@ def test_announcements_of_leaders_are_refused(controllers: list[Asked], check: C
             found = (wrong, part.error_code, part.leader_id, part.leader_epoch)
             check(found, (wrong, code, to.leader_id, to.epoch))
             check(address_in(answer), [(to.leader_id, *to.leader_address)])
+
+
+def test_a_later_epoch_counts_in_a_message_for_another_voter(controllers: list[Asked], check: Check) -> None:
+    to = controllers[1]
+    answer = to.wire.call(vote(to, voter_id=NO_VOTER, replica_epoch=to.epoch + 1), 2)
+    part = answer.topics[0].partitions[0]
+    check((part.error_code, part.leader_id, part.leader_epoch), (InvalidVoterKey.code, -1, to.epoch + 1))
+    check(address_in(answer), [])
+
+
+def test_an_announcement_for_another_voter_names_the_leader(controllers: list[Asked], check: Check) -> None:
+    to = controllers[1]
+    request = begin(to, voter_id=NO_VOTER, leader_id=to.other_id, leader_epoch=to.epoch + 1)
+    part = to.wire.call(request, 1).topics[0].partitions[0]
+    check((part.error_code, part.leader_id, part.leader_epoch), (InvalidVoterKey.code, to.other_id, to.epoch + 1))
+
+
+def test_a_leader_that_resigns_is_still_the_leader_of_its_epoch(controllers: list[Asked], check: Check) -> None:
+    to = controllers[1]
+    answer = to.wire.call(end(to), 1)
+    part = answer.topics[0].partitions[0]
+    check((part.error_code, part.leader_id, part.leader_epoch), (NONE, to.leader_id, to.epoch))
+    check(address_in(answer), [(to.leader_id, *to.leader_address)])
 
 
 def test_fetches_of_the_log_are_refused(controllers: list[Asked], check: Check) -> None:

@@ -395,8 +395,9 @@ class RaftReplica:
         """Answer the request of another node, now or later. The response has the address of the leader."""
 
         def answer_with_leader(response: Message) -> None:
-            leader = self.voters.get(self.leader_id)
-            if leader is not None and partition_of(response) is not None:
+            partition = partition_of(response)
+            leader = None if partition is None else self.voters.get(leader_of(partition)[0])
+            if leader is not None:
                 messages.add_leader_endpoint(response, leader)
             answer(response)
 
@@ -447,10 +448,10 @@ class RaftReplica:
             return messages.vote_response(self._known(), error=FencedLeaderEpoch.code)
         if asked.replica_id < 0:
             return messages.vote_response(self._known(), error=InvalidRequest.code)
-        if not self._is_for_this_node(request.voter_id, asked.voter_directory_id):
-            return messages.vote_response(self._known(), error=InvalidVoterKey.code)
         if asked.replica_epoch > self.epoch:
             self.learn(asked.replica_epoch, NOBODY)
+        if not self._is_for_this_node(request.voter_id, asked.voter_directory_id):
+            return messages.vote_response(self._known(), error=InvalidVoterKey.code)
         candidate = ReplicaKey(asked.replica_id, asked.replica_directory_id)
         is_up_to_date = (asked.last_offset_epoch, asked.last_offset) >= (self.log.last_epoch, self.log.end_offset)
         granted = is_up_to_date and (
@@ -508,12 +509,11 @@ class RaftReplica:
             return messages.begin_response(self._known(), FencedLeaderEpoch.code)
         if asked.leader_id < 0:
             return messages.begin_response(self._known(), InvalidRequest.code)
-        if not self._is_for_this_node(request.voter_id, asked.voter_directory_id):
-            return messages.begin_response(self._known(), InvalidVoterKey.code)
         if asked.leader_epoch == self.epoch and self.state.leader_id not in (NOBODY, asked.leader_id):
             return messages.begin_response(self._known(), InvalidRequest.code)
         self.learn(asked.leader_epoch, asked.leader_id)
-        return messages.begin_response(self._known())
+        is_for_this_node = self._is_for_this_node(request.voter_id, asked.voter_directory_id)
+        return messages.begin_response(self._known(), NONE if is_for_this_node else InvalidVoterKey.code)
 
     def _end(self, asked: Any) -> Message:
         if asked.leader_epoch < self.epoch:
@@ -521,13 +521,14 @@ class RaftReplica:
         if asked.leader_id < 0:
             return messages.end_response(self._known(), InvalidRequest.code)
         self.learn(asked.leader_epoch, asked.leader_id)
+        known = self._known()
         if isinstance(self.role, Follower) and self.is_voter:
             # The first candidate starts an election at once, the others later if there is no leader by then.
             named = [each.candidate_id for each in asked.preferred_candidates] or asked.preferred_successors
             place = named.index(self.node.node_id) if self.node.node_id in named else len(named)
             step_ms = self.settings.election_timeout_ms / 4
             self._enter(Unattached(self.now_ms + place * step_ms + self.world.randomness.randbelow(10) * bool(place)))
-        return messages.end_response(self._known())
+        return messages.end_response(known)
 
     # -- the leader's log --------------------------------------------------------------------------------------
 
