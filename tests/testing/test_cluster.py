@@ -43,6 +43,24 @@ def test_a_cluster_with_a_thread_of_its_own() -> None:
         assert [str(seen) for seen in cluster.broker(leader).requests(api="Control")] == said
 
 
+def test_appended_records_can_be_read_at_once() -> None:
+    with ottla.Cluster(3, control=0) as cluster:
+        cluster.topic("t").append(["a", "b"])
+        cluster.topic("t").expect(["a", "b"])
+        control(cluster, "POST", "/topics/t/records", records=["c"])
+        assert [record["value"] for record in control(cluster, "GET", "/topics/t/records")] == ["a", "b", "c"]
+        cluster.run_scenario([{"append": {"topic": "t", "records": ["d"]}}])
+        assert cluster.topic("t").texts() == ["a", "b", "c", "d"]
+
+
+def test_settings_for_clients_of_a_cluster() -> None:
+    with ottla.Cluster(3) as cluster:
+        settings = cluster.client_config("confluent", "consumer")
+        assert settings["bootstrap.servers"] == cluster.bootstrap
+        assert settings["heartbeat.interval.ms"] == 50
+        assert repr(cluster) == f"<Cluster at {cluster.bootstrap}>"
+
+
 def test_a_cluster_on_the_running_loop() -> None:
     async def main() -> None:
         async with ottla.Cluster(2, settings={"num.partitions": 3}) as cluster:

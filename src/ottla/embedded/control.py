@@ -176,6 +176,7 @@ class ControlServer:
             options = given if isinstance(given, dict) else {"records": given}
             records = [_given(each) for each in options.get("records", [])]
             done = topic.append(records, partition=options.get("partition"), timestamp_ms=options.get("timestamp"))
+            await topic.until_readable(done)
             return [record.to_dict() for record in done]
         partition = request.query.get("partition")
         committed_only = request.query.get("committed_only", "true") != "false"

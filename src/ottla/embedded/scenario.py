@@ -168,7 +168,9 @@ class Run:
         topic.create(options.get("partitions", -1), options.get("config"))
 
     async def append(self, options: dict[str, Any]) -> dict[str, Any]:
-        done = self.broker.topic(options["topic"]).append(options["records"], partition=options.get("partition"))
+        topic = self.broker.topic(options["topic"])
+        done = topic.append(options["records"], partition=options.get("partition"))
+        await topic.until_readable(done)
         return {"appended": len(done)}
 
     async def records(self, options: dict[str, Any]) -> dict[str, Any]:

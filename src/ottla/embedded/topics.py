@@ -152,6 +152,29 @@ class Topic(TopicHandle):
         finally:
             watcher.stop()
 
+    def is_readable(self, server: Server, appended: Iterable[Record]) -> bool:
+        """Whether consumers can read these records: the in-sync followers of a cluster have to get them first."""
+        ends = {record.partition: record.offset + 1 for record in appended}
+        return all(server.replicas.leader(self.name, index).high_watermark >= end for index, end in ends.items())
+
+    async def until_readable(self, appended: list[Record]) -> None:
+        """On the broker's loop: wait until consumers can read these records.
+
+        It gives up after a few seconds, because a follower that the test has stopped cannot get them.
+        """
+        watcher = _Watcher()
+        try:
+            async with asyncio.timeout(DEFAULT_TIMEOUT_S):
+                while not self.is_readable(server := self._broker.server, appended):
+                    watcher.news.clear()
+                    watcher.watch(server.replicas.leader(self.name, record.partition) for record in appended)
+                    if not self.is_readable(server, appended):
+                        await watcher.news.wait()
+        except (TimeoutError, KafkaError):
+            pass
+        finally:
+            watcher.stop()
+
     def _nothing_came(self, records: list[Record], found: list[Record], count: int, timeout: float) -> str:
         wanted = "no record" if count == 1 else f"{len(found)} of {count} records"
         if not records:
@@ -298,6 +321,20 @@ class AsyncTopic(Topic):
 
 class SyncTopic(Topic, BlockingTopic):
     """A topic of a broker that has a thread of its own."""
+
+    def append(
+        self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> list[Record]:
+        given = checked(records)
+
+        def append(server: Server) -> tuple[list[Record], bool]:
+            done = self._append(server, given, partition, timestamp_ms)
+            return done, self.is_readable(server, done)
+
+        done, is_readable = self._broker.call(append)
+        if not is_readable:
+            self._broker.submit(self.until_readable(done)).result()
+        return done
 
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return self._broker.submit(self._wait(condition, count, timeout)).result()

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ottla.config import Config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.options import ClockOption, Data, Options, data_folders, switched_on
 from ottla.embedded.stopped import BrokerStopped
-from ottla.embedded.topics import AsyncTopic, SyncTopic
+from ottla.embedded.topic_handle import DEFAULT_TIMEOUT_S, Condition, any_record
+from ottla.embedded.topics import AsyncTopic, SyncTopic, Topic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
@@ -48,7 +50,8 @@ if TYPE_CHECKING:
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
     from ottla.console.server import ConsoleServer
-    from ottla.embedded import own_registry, registry_handle
+    from ottla.embedded import client_config, own_registry, registry_handle
+    from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.disk import DiskFaults
     from ottla.embedded.own_registry import OwnRegistry
     from ottla.embedded.registry_handle import Access
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 else:
     console_server = lazy("ottla.console.server")
     inside_module = lazy("ottla.console.inside")
+    client_config = lazy("ottla.embedded.client_config")
     own_registry = lazy("ottla.embedded.own_registry")
     registry_handle = lazy("ottla.embedded.registry_handle")
     cluster_controllers = lazy("ottla.multibroker.cluster_controllers")
@@ -71,6 +75,20 @@ else:
 T = TypeVar("T")
 
 _CALL_TIMEOUT_S = 60.0
+
+
+class ClusterTopic(Topic):
+    """What `Cluster.topic` returns, for type checkers: the waits block, or are awaited on an event loop."""
+
+    @abstractmethod
+    def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
+        """Wait until a record meets the condition and return it."""
+
+    @abstractmethod
+    def wait_for_all(
+        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> Any:
+        """Wait until at least `count` records meet the condition and return all that do."""
 
 
 class Cluster(Controls, Growth, Quorum):
@@ -316,6 +334,13 @@ class Cluster(Controls, Growth, Quorum):
         """The bootstrap addresses of a listener by its name: `cluster.bootstrap_for("SASL_SSL")`."""
         return ",".join(broker.bootstrap_for(listener) for broker in self.brokers.values())
 
+    def client_config(self, client: ClientName, role: Role = "common") -> Settings:
+        """Client settings: the addresses and short delays. A login is not among them: users are in the settings."""
+        return client_config.client_config(self.bootstrap, client, role)
+
+    def __repr__(self) -> str:
+        return f"<Cluster at {self.bootstrap}>" if self.is_running else "<Cluster, not running>"
+
     @property
     def clock(self) -> VirtualClock:
         """The time of all brokers, for `clock.advance(minutes=10)`; needs `clock="virtual"`."""
@@ -413,10 +438,11 @@ class Cluster(Controls, Growth, Quorum):
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def topic(self, name: str) -> Any:
+    def topic(self, name: str) -> ClusterTopic:
         """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
         embedded: Any = self
-        return SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
+        made: Any = SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
+        return cast("ClusterTopic", made)
 
     def topics(self) -> list[str]:
         return self.call(lambda server: [name for name in server.topic_names() if name not in self._hidden_topics])
