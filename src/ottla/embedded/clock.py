@@ -44,6 +44,9 @@ class VirtualClock:
         """How far this clock is ahead of the real one."""
         return self._ahead_ms
 
+    def __repr__(self) -> str:
+        return f"<clock, {self._ahead_ms / 1000:g} s ahead>"
+
     def drive(self, timer: Timer, on_loop: OnLoop) -> None:
         """Let `advance` fire this timer; `on_loop` runs a function on the loop of its callbacks."""
         self._timers.append(timer)

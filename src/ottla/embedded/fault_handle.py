@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -71,3 +72,8 @@ class FaultHandle(ABC):
 
     def __repr__(self) -> str:
         return f"<fault {self.id}: {self.text}, fired {self.fired_so_far()} times>"
+
+
+def shown_faults(faults: Iterable[FaultHandle]) -> str:
+    """The repr of all faults of a broker or a registry."""
+    return f"<faults: {'; '.join(fault.text for fault in faults) or 'none'}>"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ottla.embedded import actions, disk
-from ottla.embedded.fault_handle import FaultHandle
+from ottla.embedded.fault_handle import FaultHandle, shown_faults
 from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.lazy_imports import lazy
@@ -79,13 +79,17 @@ class Faults:
         self._all: dict[int, Fault] = {}
 
     def __iter__(self) -> Iterator[Fault]:
-        return iter(self._rules)
+        """Those that can still fire."""
+        return (fault for fault in self._rules if fault.active)
 
     def __contains__(self, fault: object) -> bool:
         return fault in self._rules
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return shown_faults(self)
 
     @property
     def may_strike(self) -> bool:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Unpack
 from urllib.parse import unquote
 
-from ottla.embedded.fault_handle import FaultHandle
+from ottla.embedded.fault_handle import FaultHandle, shown_faults
 from ottla.embedded.rules import Turn, Turns
 from ottla.http.endpoint import DropConnection
 from ottla.lazy_imports import lazy
@@ -79,10 +79,14 @@ class RegistryFaults:
         self._requests: deque[RegistryRequest] = deque(maxlen=_REQUESTS_KEPT)
 
     def __iter__(self) -> Iterator[RegistryFault]:
-        return iter(self._rules)
+        """Those that can still fire."""
+        return (fault for fault in self._rules if fault.active)
 
     def __contains__(self, fault: object) -> bool:
         return fault in self._rules
+
+    def __repr__(self) -> str:
+        return shown_faults(self)
 
     def apply(self, kind: str, **options: Any) -> RegistryFault:
         """Add a fault by the name of its method."""

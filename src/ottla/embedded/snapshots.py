@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ottla.embedded.clock import VirtualClock
 from ottla.errors import KafkaStorageError
+from ottla.metadata.topics import INTERNAL_TOPICS
 from ottla.registry.options import RegistryOptions
 
 if TYPE_CHECKING:
@@ -31,18 +32,22 @@ class Snapshot:
     object or with `close()`.
     """
 
-    def __init__(self, of_disk: DiskSnapshot) -> None:
+    def __init__(self, of_disk: DiskSnapshot, topics: int) -> None:
         self.of_disk = of_disk
+        self._topics = topics
 
     def close(self) -> None:
         """Release what it holds. Safe to call twice."""
         self.of_disk.close()
 
+    def __repr__(self) -> str:
+        return f"<snapshot with {self._topics} topics>"
+
 
 def take_snapshot(server: Server) -> Snapshot:
     """The state of a running server; runs on its loop. Clients notice nothing."""
     try:
-        return Snapshot(server.logs.snapshot(server.epoch))
+        return Snapshot(server.logs.snapshot(server.epoch), len(set(server.metadata.topics) - INTERNAL_TOPICS))
     except KafkaStorageError as error:
         raise RuntimeError(f"no snapshot could be taken: {error.message}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -22,11 +22,24 @@ else:
 
 Condition: TypeAlias = Callable[[Record], bool]
 DEFAULT_TIMEOUT_S: Final = 5.0
+_SHOWN_RECORDS: Final = 20
 
 
 def any_record(record: Record) -> bool:
     """A condition that every record meets."""
     return True
+
+
+def nothing_came(topic: str, exists: bool, records: Sequence[Record], found: int, wanted: int, timeout: float) -> str:
+    """Why a wait for records failed, with the last records of the topic."""
+    came = "no record" if wanted == 1 else f"{found} of {wanted} records"
+    why = f"{came} in topic {topic} met the condition within {timeout:g} s"
+    if not records:
+        return f"{why}: the topic {'is empty' if exists else 'does not exist'}"
+    lines = [f"  {record}" for record in records[-_SHOWN_RECORDS:]]
+    if len(records) > len(lines):
+        lines.insert(0, f"  … {len(records) - len(lines)} more before these")
+    return f"{why}; it holds:\n" + "\n".join(lines)
 
 
 class TopicHandle(ABC):

@@ -16,6 +16,7 @@ from ottla.embedded.topic_handle import (
     TopicHandle,
     any_record,
     checked,
+    nothing_came,
     setting_text,
 )
 from ottla.embedded.unknown_names import unknown_topic
@@ -37,7 +38,6 @@ else:
 _LOOK_AGAIN_S: Final = 0.02
 """The poll interval for topics that do not exist yet: their first record cannot wake a waiter."""
 _APPEND_VERSION: Final = 9
-_SHOWN_RECORDS: Final = 20
 
 
 class Topic(TopicHandle):
@@ -142,7 +142,8 @@ class Topic(TopicHandle):
                     return found
                 left = deadline - loop.time()
                 if left <= 0:
-                    raise AssertionError(self._nothing_came(records, found, count, timeout))
+                    exists = bool(self._indexes(server))
+                    raise AssertionError(nothing_came(self.name, exists, records, len(found), count, timeout))
                 try:
                     await asyncio.wait_for(
                         watcher.news.wait(), min(left, left if watcher.partitions else _LOOK_AGAIN_S)
@@ -174,16 +175,6 @@ class Topic(TopicHandle):
             pass
         finally:
             watcher.stop()
-
-    def _nothing_came(self, records: list[Record], found: list[Record], count: int, timeout: float) -> str:
-        wanted = "no record" if count == 1 else f"{len(found)} of {count} records"
-        if not records:
-            there = "the topic is empty" if self._indexes(self._broker.server) else "the topic does not exist"
-            return f"{wanted} in topic {self.name} met the condition within {timeout:g} s: {there}"
-        lines = [f"  {record}" for record in records[-_SHOWN_RECORDS:]]
-        if len(records) > len(lines):
-            lines.insert(0, f"  … {len(records) - len(lines)} more before these")
-        return f"{wanted} in topic {self.name} met the condition within {timeout:g} s; it holds:\n" + "\n".join(lines)
 
     def records_with_states(self) -> list[tuple[Record, str | None]]:
         """Everything in it, each with why a read_committed consumer does not see it, or None if it does."""

@@ -85,9 +85,7 @@ class ClusterTopic(Topic):
         """Wait until a record meets the condition and return it."""
 
     @abstractmethod
-    def wait_for_all(
-        self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S
-    ) -> Any:
+    def wait_for_all(self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
         """Wait until at least `count` records meet the condition and return all that do."""
 
 

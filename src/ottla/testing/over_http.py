@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
@@ -15,14 +15,14 @@ from urllib.parse import quote, urlencode
 from ottla.embedded.client_config import ClientName, Role, Settings, client_config
 from ottla.embedded.clock import duration_ms
 from ottla.embedded.decoding import TopicDecoder
-from ottla.embedded.fault_handle import FaultHandle
+from ottla.embedded.fault_handle import FaultHandle, shown_faults
 from ottla.embedded.group_waits import GroupWaits
 from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.login import Login
 from ottla.embedded.records import Given, Record, parts
 from ottla.embedded.request_waits import RequestWaits
 from ottla.embedded.rules import EVERY, Apis, Conditions, Targets, Times, error_of
-from ottla.embedded.topic_handle import BlockingTopic, Condition, checked
+from ottla.embedded.topic_handle import BlockingTopic, Condition, checked, nothing_came
 from ottla.embedded.unknown_names import NotFoundError
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -51,16 +51,13 @@ def poll_for(topic: BlockingTopic, condition: Condition, count: int, timeout: fl
     """Poll a topic of a broker that cannot notify us of new records."""
     deadline = time.monotonic() + timeout
     while True:
-        records = topic.records() if topic.exists else []
+        exists = topic.exists
+        records = topic.records() if exists else []
         found = [record for record in records if condition(record)]
         if len(found) >= count:
             return found
         if time.monotonic() > deadline:
-            there = "\n".join(f"  {record}" for record in records) or "  nothing"
-            raise AssertionError(
-                f"{len(found)} of {count} records in topic {topic.name} met the condition within {timeout:g} s; "
-                f"it holds:\n{there}"
-            )
+            raise AssertionError(nothing_came(topic.name, exists, records, len(found), count, timeout))
         time.sleep(_POLL_S)
 
 
@@ -126,15 +123,35 @@ class RemoteFault(FaultHandle):
         self._control.ask("DELETE", self._path)
 
 
-class RemoteFaults:
-    """Faults by the names and options that they have in this process."""
+class RemoteFaultList:
+    """The faults of a broker, or of its registry, in another process."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, path: str) -> None:
         self._control = control
+        self._path = path
+
+    def __iter__(self) -> Iterator[RemoteFault]:
+        """Those that can still fire."""
+        found = self._control.ask("GET", self._path)
+        return iter([RemoteFault(self._control, each, self._path) for each in found if each["active"]])
+
+    def __repr__(self) -> str:
+        return shown_faults(self)
 
     def apply(self, kind: str, **options: object) -> RemoteFault:
         """Add a fault by the name of its method."""
-        return RemoteFault(self._control, self._control.ask("POST", "/faults", {"kind": kind, **options}))
+        return RemoteFault(self._control, self._control.ask("POST", self._path, {"kind": kind, **options}), self._path)
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        self._control.ask("DELETE", self._path)
+
+
+class RemoteFaults(RemoteFaultList):
+    """Faults by the names and options that they have in this process."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(control, "/faults")
 
     def error(
         self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
@@ -201,10 +218,6 @@ class RemoteFaults:
         """A new leader epoch; the next `times` produce or fetch requests get NOT_LEADER_OR_FOLLOWER."""
         return self.apply("bump_leader_epoch", topic=str(topic), partition=partition, times=times)
 
-    def clear(self) -> None:
-        """Remove all of them."""
-        self._control.ask("DELETE", "/faults")
-
 
 def _plain(options: Mapping[str, object]) -> dict[str, object]:
     """Options as JSON: handles on topics and groups by their names."""
@@ -224,6 +237,9 @@ class RemoteClock:
         """Advance the clock. Everything that falls due happens before this returns."""
         duration = duration_ms(days=days, hours=hours, minutes=minutes, seconds=seconds, ms=ms)
         self._control.ask("POST", "/clock/advance", {"ms": duration})
+
+    def __repr__(self) -> str:
+        return f"<clock of the broker that {self._control.url} controls>"
 
 
 class RemoteTopic(BlockingTopic):
@@ -362,6 +378,9 @@ class RemoteSnapshot:
         with suppress(NotFoundError):
             self._control.ask("DELETE", f"/snapshots/{self.number}")
 
+    def __repr__(self) -> str:
+        return f"<snapshot {self.number} of the broker that {self._control.url} controls>"
+
 
 class RemoteRecording:
     """A recording that a broker in another process writes."""
@@ -375,6 +394,9 @@ class RemoteRecording:
         """End the recording. Safe to call twice."""
         with suppress(NotFoundError):
             self._control.ask("DELETE", f"/recordings/{self._number}")
+
+    def __repr__(self) -> str:
+        return f"<Recording {self.path}>"
 
     def __enter__(self) -> Self:
         return self

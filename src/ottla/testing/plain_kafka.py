@@ -185,6 +185,12 @@ class ExternalBroker:
         """Only Ottla runs them."""
         self._needs_ottla("scenarios")
 
+    def down(self) -> NoReturn:
+        """Only Ottla can be stopped by a test."""
+        self._needs_ottla("stopping and starting it")
+
+    up = kill = restart = down
+
     def reset(
         self,
         *,

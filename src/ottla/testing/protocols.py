@@ -6,7 +6,7 @@ cannot be moved.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Protocol, Unpack
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.fault_handle import FaultHandle
     from ottla.embedded.groups import Member, TopicPartition
+    from ottla.embedded.registry_handle import AsyncRegistry, RegistryHandle
     from ottla.embedded.rules import Apis, Conditions, Targets, Times
     from ottla.embedded.topic_handle import TopicHandle
     from ottla.errors import KafkaError
@@ -144,6 +145,10 @@ class FaultsHandle(Protocol):
         """Remove all of them."""
         ...
 
+    def __iter__(self) -> Iterator[FaultHandle]:
+        """Those that can still fire."""
+        ...
+
 
 class ClockHandle(Protocol):
     """The broker's time."""
@@ -249,6 +254,11 @@ class BrokerHandle(Protocol):
     @property
     def registry_url(self) -> str:
         """What to give a client as `schema.registry.url`."""
+        ...
+
+    @property
+    def registry(self) -> RegistryHandle | AsyncRegistry:
+        """The schema registry; on a `Broker` its calls are awaited."""
         ...
 
     def wait_for_request(

@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ottla.embedded.registry_faults import RegistryRequest
 from ottla.embedded.rules import Turns
-from ottla.testing.over_http import RemoteFault
+from ottla.testing.over_http import RemoteFault, RemoteFaultList
 
 if TYPE_CHECKING:
     from ottla.testing.over_http import Control
 
-_FAULTS = "/registry/faults"
 
-
-class RemoteRegistryFaults:
+class RemoteRegistryFaults(RemoteFaultList):
     """Faults by the names and options that they have in this process."""
 
     def __init__(self, control: Control) -> None:
-        self._control = control
-
-    def apply(self, kind: str, **options: object) -> RemoteFault:
-        """Add a fault by the name of its method."""
-        return RemoteFault(self._control, self._control.ask("POST", _FAULTS, {"kind": kind, **options}), _FAULTS)
+        super().__init__(control, "/registry/faults")
 
     def error(
         self, call: str, status: int = 500, code: int | None = None, message: str = "", **turns: Unpack[Turns]
@@ -43,10 +37,6 @@ class RemoteRegistryFaults:
     def black_hole(self, call: str, **turns: Unpack[Turns]) -> RemoteFault:
         """Never answer, and keep the connection open."""
         return self.apply("black_hole", call=call, **turns)
-
-    def clear(self) -> None:
-        """Remove all of them."""
-        self._control.ask("DELETE", _FAULTS)
 
 
 class RemoteRegistry:
