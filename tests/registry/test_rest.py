@@ -51,6 +51,8 @@ def test_invalid_requests_are_refused(api: Any) -> None:
     assert api.error("GET", "/nowhere") == (404, 404, "HTTP 404 Not Found")
     assert api.error("GET", "/schemas/ids/abc")[:2] == (404, 404)
     assert api.error("GET", "/schemas/ids/99999999999")[:2] == (404, 404)
+    assert api.error("GET", "/schemas/ids/-1") == (404, 40403, "Schema -1 not found")
+    assert api.error("POST", "/subjects/s/versions", b"null")[:2] == (422, 422)
     assert api.error("PUT", "/subjects")[:2] == (405, 405)
     assert api.error("POST", "/subjects/s/versions", b"{")[:2] == (400, 400)
     assert api.error("POST", "/subjects/s/versions", b"[1]")[:2] == (400, 400)

@@ -112,6 +112,15 @@ def test_metadata_and_rules(api: Any) -> None:
         request = body(ruleSet={"domainRules": [{**rule, **broken}]})
         assert api.error("POST", "/subjects/s/versions", request)[:2] == (422, 42210)
         assert problem in api.error("POST", "/subjects/s/versions", request)[2]
+    for broken in ({"kind": "GUESS"}, {"mode": "SOMETIMES"}):
+        request = body(ruleSet={"domainRules": [{**rule, **broken}]})
+        assert api.error("POST", "/subjects/s/versions", request)[:2] == (400, 400)
+
+
+def test_a_rule_transforms_writes_and_reads_unless_it_says_otherwise(api: Any) -> None:
+    api.register("s", A, ruleSet={"domainRules": [{"name": "r", "type": "CEL"}]})
+    (rule,) = api.ok("GET", "/subjects/s/versions/1")["ruleSet"]["domainRules"]
+    assert rule == {"name": "r", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "CEL", "disabled": False}
 
 
 def test_a_version_in_the_metadata(api: Any) -> None:

@@ -99,6 +99,13 @@ def test_a_diff_keeps_what_matches_in_its_place() -> None:
     )
 
 
+def test_a_diff_says_why_a_record_differs_beside_matchers_that_accept_everything() -> None:
+    found = [record(b"a", b"1", [("h", b"x")]), record(b"b", b"2"), record(b"c", b"3")]
+    assert difference([("1", ANY, {"h": "y"}), ANY, ANY], found) == (
+        '- "1" → ANY h="y"\n+ "1" → "a" h="x"\n? header h: expected "y", found "x"\n  "2" → "b"\n  "3" → "c"'
+    )
+
+
 def test_expect_on_a_broker(broker: ServedBroker) -> None:
     topic = broker.topic("t")
     topic.append([("k", {"id": 1, "at": 5}, {"source": "web"}), {"id": 2}])

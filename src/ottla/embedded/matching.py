@@ -192,18 +192,19 @@ def difference(
 
 
 def _aligned(wanted: list[Expectation], found: Sequence[Record], partial: bool) -> dict[int, int]:
-    """Match as many records as possible with expected ones, in order."""
+    """Match as many records as possible with expected ones, in order; each with the one at its position if possible."""
+    in_place = {
+        n: n for n, (each, record) in enumerate(zip(wanted, found, strict=False)) if not mismatch(each, record, partial)
+    }
     if len(wanted) * len(found) > _ALIGNED_MAX:
-        return {
-            n: n
-            for n, (each, record) in enumerate(zip(wanted, found, strict=False))
-            if not mismatch(each, record, partial)
-        }
+        return in_place
     same = [[not mismatch(each, record, partial) for record in found] for each in wanted]
     best = [[0] * (len(found) + 1) for _ in range(len(wanted) + 1)]
     for i in reversed(range(len(wanted))):
         for j in reversed(range(len(found))):
             best[i][j] = best[i + 1][j + 1] + 1 if same[i][j] else max(best[i + 1][j], best[i][j + 1])
+    if len(in_place) == best[0][0]:
+        return in_place
     pairs: dict[int, int] = {}
     i = j = 0
     while i < len(wanted) and j < len(found):

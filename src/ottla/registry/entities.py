@@ -18,6 +18,7 @@ RESERVED_PROPERTY = "confluent:reserved"
 
 MIGRATION_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN")
 DOMAIN_MODES = ("WRITE", "READ", "WRITEREAD")
+RULE_KINDS = ("TRANSFORM", "CONDITION")
 MAX_RULE_NAME = 64
 RULE_FIELDS = (
     "name",
@@ -32,6 +33,7 @@ RULE_FIELDS = (
     "onFailure",
     "disabled",
 )
+RULE_DEFAULTS = {"kind": "TRANSFORM", "mode": "WRITEREAD"}
 # Each list of a rule set, with its name in messages and the modes that its rules may have.
 RULE_LISTS = {
     "migrationRules": ("Migration", MIGRATION_MODES),
@@ -150,7 +152,7 @@ def _clean_rule(rule: Any) -> dict[str, Any]:
         raise ValueError("a rule is not an object")
     cleaned: dict[str, Any] = {}
     for name in RULE_FIELDS:
-        value = rule.get(name)
+        value = rule.get(name) if rule.get(name) is not None else RULE_DEFAULTS.get(name)
         if name == "tags" and value is not None:
             cleaned[name] = sorted(set(map(str, value)))
         elif name == "params" and value is not None:
@@ -167,6 +169,9 @@ def check_rule_set(rule_set: RuleSet | None) -> None:
     seen: set[str] = set()
     for kind, (word, modes) in RULE_LISTS.items():
         for rule in (rule_set or {}).get(kind) or ():
+            for part, known in (("kind", RULE_KINDS), ("mode", MIGRATION_MODES + DOMAIN_MODES)):
+                if rule.get(part) not in known:
+                    raise errors.bad_request(f"{rule.get(part)} is not the {part} of a rule: {', '.join(known)}")
             name = rule.get("name")
             if name in seen:
                 raise errors.invalid_rule_set(f"Found rule with duplicate name '{name}'")

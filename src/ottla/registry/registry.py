@@ -152,7 +152,7 @@ def _is_heavy(request: Request, call: Call) -> bool:
 
 
 def _json(body: bytes) -> object:
-    if not body:
+    if body.strip() in (b"", b"null"):
         raise RegistryError(422, 422, "The request has no body")
     try:
         value = json.loads(body)

@@ -124,7 +124,9 @@ def _fit(route: Route, segments: list[str]) -> dict[str, str] | None:
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text[:11]) <= 2**31 - 1
+    """Whether it is a number that fits; no schema has a negative one."""
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and int(digits[:11]) <= 2**31 - 1
 
 
 def _in_context(
