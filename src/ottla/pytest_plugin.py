@@ -17,6 +17,7 @@ import pytest
 from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
+    from ottla.embedded import options as options_module
     from ottla.embedded import registry_handle
     from ottla.embedded import report as report_module
     from ottla.multibroker import cluster as cluster_module
@@ -29,6 +30,7 @@ else:
     cluster_module = lazy("ottla.multibroker.cluster")
     cluster_report = lazy("ottla.multibroker.cluster_report")
     namespace = lazy("ottla.testing.namespace")
+    options_module = lazy("ottla.embedded.options")
     over_http = lazy("ottla.testing.over_http")
     plain_kafka = lazy("ottla.testing.plain_kafka")
     registry_handle = lazy("ottla.embedded.registry_handle")
@@ -213,6 +215,11 @@ def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any] | None:
         return None
     if marker.args:
         pytest.fail(f"@pytest.mark.{name} takes options by name, such as partitions=3", pytrace=False)
+    if name == "ottla":
+        try:
+            options_module.check_names(marker.kwargs)
+        except TypeError as error:
+            pytest.fail(f"@pytest.mark.{name}: {error}", pytrace=False)
     return dict(marker.kwargs)
 
 

@@ -382,11 +382,20 @@ def test_bad_use_says_what_to_do(project: pytest.Pytester) -> None:
         @pytest.mark.ottla(3)
         def test_marked(kafka):
             pass
+
+        @pytest.mark.ottla(partition=3)
+        def test_misspelled(kafka):
+            pass
         """
     )
     result = project.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*takes options by name*"])
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "@pytest.mark.ottla takes options by name*",
+            "@pytest.mark.ottla: there is no option partition; did you mean partitions?",
+        ]
+    )
 
 
 REGISTRY = """

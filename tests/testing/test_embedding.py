@@ -264,6 +264,23 @@ def test_with_names_the_two_ways_that_work() -> None:
         pass
 
 
+@pytest.mark.parametrize("make", [ottla.serve, ottla.spawn])
+def test_an_unknown_option_is_named_with_the_one_that_was_meant(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"there is no option partition; did you mean partitions\?"), make(partition=3):
+        pass
+
+
+def test_a_child_that_cannot_start_says_why() -> None:
+    with pytest.raises(ValueError, match="there is no preset 'tset'"), ottla.spawn(preset="tset"):
+        pass
+    with (
+        ottla.serve() as other,
+        pytest.raises(RuntimeError, match="in use"),
+        ottla.spawn(port=int(other.bootstrap.rpartition(":")[2])),
+    ):
+        pass
+
+
 def test_settings_of_a_spawned_broker_are_not_on_its_command_line(tmp_path: Path) -> None:
     """They may hold passwords, and every user of the machine can read a command line."""
     with ottla.spawn(data=tmp_path, settings={"delegation.token.secret.key": "very-secret"}) as broker:

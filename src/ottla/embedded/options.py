@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar
@@ -19,10 +19,13 @@ from ottla.server.api import Registry, registered_apis
 from ottla.server.randomness import SeededRandomness
 
 if TYPE_CHECKING:
+    import difflib
+
     from ottla.embedded import releases, several_folders
     from ottla.embedded import securing as securing_module
     from ottla.embedded.securing import Securing
 else:
+    difflib = lazy("difflib")
     releases = lazy("ottla.embedded.releases")
     securing_module = lazy("ottla.embedded.securing")
     several_folders = lazy("ottla.embedded.several_folders")
@@ -74,6 +77,16 @@ class InProcessOptions(TypedDict, total=False):
     disk: Disk | None
     chance: Randomness | None
     apis: Registry | None
+
+
+def check_names(options: Iterable[str]) -> None:
+    """TypeError if a broker has no option of such a name. Python's own error would name an inner class."""
+    known = [*InProcessOptions.__annotations__, "config"]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            raise TypeError(f"there is no option {name}; {hint}")
 
 
 def data_folders(data: Data) -> list[str]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ottla.config import Config
+from ottla.embedded.client_config import ClientName, Role, Settings, client_config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.options import ClockOption, Data, Options, data_folders, switched_on
 from ottla.embedded.stopped import BrokerStopped
-from ottla.embedded.topic_handle import DEFAULT_TIMEOUT_S, Condition, any_record
-from ottla.embedded.topics import AsyncTopic, SyncTopic, Topic
+from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
@@ -50,8 +48,7 @@ if TYPE_CHECKING:
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
     from ottla.console.server import ConsoleServer
-    from ottla.embedded import client_config, own_registry, registry_handle
-    from ottla.embedded.client_config import ClientName, Role, Settings
+    from ottla.embedded import own_registry, registry_handle
     from ottla.embedded.disk import DiskFaults
     from ottla.embedded.own_registry import OwnRegistry
     from ottla.embedded.registry_handle import Access
@@ -60,12 +57,12 @@ if TYPE_CHECKING:
     from ottla.multibroker import cluster_controllers, cluster_http, cluster_scenario
     from ottla.multibroker.cluster_controllers import ClusterController
     from ottla.multibroker.cluster_http import ClusterControlServer
+    from ottla.multibroker.cluster_topic import ClusterTopic
     from ottla.registry.options import RegistryOptions
     from ottla.server.api import Api
 else:
     console_server = lazy("ottla.console.server")
     inside_module = lazy("ottla.console.inside")
-    client_config = lazy("ottla.embedded.client_config")
     own_registry = lazy("ottla.embedded.own_registry")
     registry_handle = lazy("ottla.embedded.registry_handle")
     cluster_controllers = lazy("ottla.multibroker.cluster_controllers")
@@ -73,20 +70,7 @@ else:
     cluster_scenario = lazy("ottla.multibroker.cluster_scenario")
 
 T = TypeVar("T")
-
 _CALL_TIMEOUT_S = 60.0
-
-
-class ClusterTopic(Topic):
-    """What `Cluster.topic` returns, for type checkers: the waits block, or are awaited on an event loop."""
-
-    @abstractmethod
-    def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
-        """Wait until a record meets the condition and return it."""
-
-    @abstractmethod
-    def wait_for_all(self, condition: Condition = any_record, *, count: int, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
-        """Wait until at least `count` records meet the condition and return all that do."""
 
 
 class Cluster(Controls, Growth, Quorum):
@@ -194,9 +178,7 @@ class Cluster(Controls, Growth, Quorum):
         await self._start_all()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stop_all()
 
     def __enter__(self) -> Self:
@@ -218,9 +200,7 @@ class Cluster(Controls, Growth, Quorum):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._do(self._stop_all())
         finally:
@@ -334,7 +314,7 @@ class Cluster(Controls, Growth, Quorum):
 
     def client_config(self, client: ClientName, role: Role = "common") -> Settings:
         """Client settings: the addresses and short delays. A login is not among them: users are in the settings."""
-        return client_config.client_config(self.bootstrap, client, role)
+        return client_config(self.bootstrap, client, role)
 
     def __repr__(self) -> str:
         return f"<Cluster at {self.bootstrap}>" if self.is_running else "<Cluster, not running>"
@@ -371,15 +351,13 @@ class Cluster(Controls, Growth, Quorum):
     @property
     def registry(self) -> Any:
         """The schema registry, with the methods that `Broker.registry` has; needs `registry=0` or a port."""
-        access = self.registry_access
         kind = registry_handle.RegistryHandle if self._is_elsewhere else registry_handle.AsyncRegistry
-        return kind(access)
+        return kind(self.registry_access)
 
     def broker(self, broker_id: int) -> ClusterBroker:
         """One broker, for its faults, its requests and its data."""
         if broker_id not in self.brokers:
-            known = ", ".join(map(str, self.brokers))
-            raise ValueError(f"there is no broker {broker_id}; there are {known}")
+            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self.brokers))}")
         return self.brokers[broker_id]
 
     def running(self) -> list[int]:
@@ -438,9 +416,8 @@ class Cluster(Controls, Growth, Quorum):
 
     def topic(self, name: str) -> ClusterTopic:
         """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
-        embedded: Any = self
-        made: Any = SyncTopic(embedded, name) if self._is_elsewhere else AsyncTopic(embedded, name)
-        return cast("ClusterTopic", made)
+        kind: Any = SyncTopic if self._is_elsewhere else AsyncTopic
+        return cast("ClusterTopic", kind(self, name))
 
     def topics(self) -> list[str]:
         return self.call(lambda server: [name for name in server.topic_names() if name not in self._hidden_topics])

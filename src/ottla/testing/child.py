@@ -11,12 +11,24 @@ import sys
 import threading
 
 from ottla.embedded.broker import Broker
+from ottla.embedded.options import check_names
+from ottla.server.broker import StartError
+from ottla.server.net.listener import ListenError
 
 
 async def main(options: str) -> None:
-    """Print the addresses as one line of JSON, and stop cleanly when the parent ends."""
-    broker = Broker(**json.loads(options))
-    await broker.start()
+    """Print the addresses, or why it cannot start, as one line of JSON; stop cleanly when the parent ends."""
+    try:
+        given = json.loads(options)
+        check_names(given)
+        broker = Broker(**given)
+        await broker.start()
+    except Exception as error:
+        kind = "type" if isinstance(error, TypeError) else "value" if isinstance(error, ValueError) else "other"
+        print(json.dumps({"error": str(error), "kind": kind}), flush=True)
+        if isinstance(error, (TypeError, ValueError, StartError, ListenError)):
+            return  # the message is enough
+        raise
     registry_url = None if broker.options.registry is None else broker.registry_url
     ready = {
         "bootstrap": broker.bootstrap,

@@ -68,6 +68,10 @@ class SpawnedBroker(RemoteBroker):
             self._close()
             raise RuntimeError(f"the broker's process ended with code {child.returncode}; its stderr says why")
         ready = json.loads(line)
+        if "error" in ready:
+            self._close()
+            kinds: dict[str, type[Exception]] = {"type": TypeError, "value": ValueError}
+            raise kinds.get(ready["kind"], RuntimeError)(ready["error"])
         self.login = Login(ready["protocol"], ready["ca_file"], self._options.get("users") or {})
         self._bootstrap, self.control.url = ready["bootstrap"], ready["control"]
         self._options["port"] = int(self._bootstrap.rpartition(":")[2])

@@ -15,7 +15,7 @@ from ottla.embedded.broker import Broker, Embedded
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group
-from ottla.embedded.options import InProcessOptions
+from ottla.embedded.options import InProcessOptions, check_names
 from ottla.embedded.request_waits import RequestWaits
 from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import SyncTopic
@@ -246,4 +246,5 @@ class ServedBroker(RequestWaits[Request]):
 
 def serve(config: Config | None = None, **options: Unpack[InProcessOptions]) -> ServedBroker:
     """A broker in its own thread: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
+    check_names(options)
     return ServedBroker(Broker(config, **options))
