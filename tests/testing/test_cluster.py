@@ -51,6 +51,10 @@ def test_appended_records_can_be_read_at_once() -> None:
         assert [record["value"] for record in control(cluster, "GET", "/topics/t/records")] == ["a", "b", "c"]
         cluster.run_scenario([{"append": {"topic": "t", "records": ["d"]}}])
         assert cluster.topic("t").texts() == ["a", "b", "c", "d"]
+        follower = next(number for number in (1, 2, 3) if number != cluster.leader("t"))
+        cluster.partition_network([follower], [number for number in (1, 2, 3) if number != follower])
+        cluster.topic("t").append(["e"])
+        assert len(cluster.isr("t")) == 3, "append waits for no follower that the test keeps away"
 
 
 def test_settings_for_clients_of_a_cluster() -> None:

@@ -129,7 +129,7 @@ class Topic(TopicHandle):
         """On the broker's loop: look at the records, and again whenever something is appended."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        watcher = _Watcher()
+        watcher = Watcher()
         try:
             while True:
                 watcher.news.clear()
@@ -153,28 +153,8 @@ class Topic(TopicHandle):
         finally:
             watcher.stop()
 
-    def is_readable(self, server: Server, appended: Iterable[Record]) -> bool:
-        """Whether consumers can read these records: the in-sync followers of a cluster have to get them first."""
-        ends = {record.partition: record.offset + 1 for record in appended}
-        return all(server.replicas.leader(self.name, index).high_watermark >= end for index, end in ends.items())
-
     async def until_readable(self, appended: list[Record]) -> None:
-        """On the broker's loop: wait until consumers can read these records.
-
-        It gives up after a few seconds, because a follower that the test has stopped cannot get them.
-        """
-        watcher = _Watcher()
-        try:
-            async with asyncio.timeout(DEFAULT_TIMEOUT_S):
-                while not self.is_readable(server := self._broker.server, appended):
-                    watcher.news.clear()
-                    watcher.watch(server.replicas.leader(self.name, record.partition) for record in appended)
-                    if not self.is_readable(server, appended):
-                        await watcher.news.wait()
-        except (TimeoutError, KafkaError):
-            pass
-        finally:
-            watcher.stop()
+        """On the broker's loop: wait until consumers can read these records; on a single broker they can at once."""
 
     def records_with_states(self) -> list[tuple[Record, str | None]]:
         """Everything in it, each with why a read_committed consumer does not see it, or None if it does."""
@@ -273,7 +253,7 @@ def _by_partition(given: list[Given], partition: int | None, count: int) -> dict
     return shares
 
 
-class _Watcher:
+class Watcher:
     """Partitions call this when something was appended."""
 
     def __init__(self) -> None:
@@ -312,20 +292,6 @@ class AsyncTopic(Topic):
 
 class SyncTopic(Topic, BlockingTopic):
     """A topic of a broker that has a thread of its own."""
-
-    def append(
-        self, records: Iterable[Given], *, partition: int | None = None, timestamp_ms: int | None = None
-    ) -> list[Record]:
-        given = checked(records)
-
-        def append(server: Server) -> tuple[list[Record], bool]:
-            done = self._append(server, given, partition, timestamp_ms)
-            return done, self.is_readable(server, done)
-
-        done, is_readable = self._broker.call(append)
-        if not is_readable:
-            self._broker.submit(self.until_readable(done)).result()
-        return done
 
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return self._broker.submit(self._wait(condition, count, timeout)).result()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ottla.config import Config
 from ottla.embedded.client_config import ClientName, Role, Settings, client_config
@@ -19,7 +19,6 @@ from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.options import ClockOption, Data, Options, data_folders, switched_on
 from ottla.embedded.stopped import BrokerStopped
-from ottla.embedded.topics import AsyncTopic, SyncTopic
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
 from ottla.log.checkpoints import META_FILE
@@ -34,6 +33,7 @@ from ottla.multibroker.cluster_growth import Growth
 from ottla.multibroker.cluster_nodes import ClusterNodes
 from ottla.multibroker.cluster_options import Configs
 from ottla.multibroker.cluster_quorum import Quorum
+from ottla.multibroker.cluster_topic import AsyncClusterTopic, ClusterTopic, SyncClusterTopic
 from ottla.multibroker.cluster_view import ClusterServer, PartitionView
 from ottla.multibroker.controller import CONTROLLER_ID
 from ottla.multibroker.node import forwarding_apis
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from ottla.multibroker import cluster_controllers, cluster_http, cluster_scenario
     from ottla.multibroker.cluster_controllers import ClusterController
     from ottla.multibroker.cluster_http import ClusterControlServer
-    from ottla.multibroker.cluster_topic import ClusterTopic
     from ottla.registry.options import RegistryOptions
     from ottla.server.api import Api
 else:
@@ -416,8 +415,8 @@ class Cluster(Controls, Growth, Quorum):
 
     def topic(self, name: str) -> ClusterTopic:
         """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
-        kind: Any = SyncTopic if self._is_elsewhere else AsyncTopic
-        return cast("ClusterTopic", kind(self, name))
+        embedded: Any = self
+        return SyncClusterTopic(embedded, name) if self._is_elsewhere else AsyncClusterTopic(embedded, name)
 
     def topics(self) -> list[str]:
         return self.call(lambda server: [name for name in server.topic_names() if name not in self._hidden_topics])
