@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from typing import Any
 
@@ -95,3 +96,17 @@ def test_ten_thousand_requests_stay_smooth(open_page: Any, broker: Any) -> None:
 def test_another_cluster_says_why_there_is_nothing(open_page: Any) -> None:
     page: Page = open_page("/requests")
     expect(page.get_by_text("sees the cluster from outside")).to_be_visible()
+
+
+def test_connections_one_after_another_share_a_row(open_page: Any, broker: Any) -> None:
+    broker.topic("orders").create(1)
+    page: Page = open_page("/requests")
+    expect(page.get_by_text("Waiting for requests")).to_be_visible()
+    for _ in range(6):
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "shop"})
+        producer.produce("orders", b"x")
+        producer.flush(30)
+        del producer
+    canvas = page.locator(".timeline canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile(r"Timeline of \d\d+ requests of 1 client"))
+    assert canvas.bounding_box()["height"] < 130, "a row for each of twelve connections is higher"

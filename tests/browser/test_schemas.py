@@ -43,3 +43,16 @@ def test_a_schema_is_checked_registered_and_compared(open_page: Any, broker: Any
 def test_without_a_registry_the_page_says_how_to_get_one(open_page: Any, broker: Any) -> None:
     page: Page = open_page("/schemas")
     expect(page.get_by_text("ottla serve --registry 8081")).to_be_visible()
+
+
+def test_the_list_of_records_shows_decoded_values(open_page: Any, broker: Any) -> None:
+    broker.start_registry()
+    broker.registry.register("orders-value", ORDER)
+    broker.topic("orders").create(1)
+    broker.topic("orders").append([broker.registry.encode("orders-value", {"id": 7})])
+    page: Page = open_page("/topics/orders")
+    expect(page.get_by_role("cell", name='{"id":7}')).to_be_visible()
+    page.keyboard.press("Control+k")
+    page.get_by_label("Name of a topic, group").fill("orders-value")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="orders-value")).to_be_visible()

@@ -5,10 +5,11 @@ import json
 import re
 import threading
 from typing import Any
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 import ottla
 from ottla.console.app import STREAMS
@@ -28,6 +29,24 @@ def test_overview_counts_what_is_there(console: Console) -> None:
     assert found["brokers"][0]["address"] == console.broker.bootstrap
     assert found["brokers"][0]["leads"] == 3
     assert found["warnings"] == []
+
+
+def test_overview_counts_no_partitions_of_internal_topics(console: Console) -> None:
+    console.broker.topic("orders").create(3)
+    Consumer({"bootstrap.servers": console.broker.bootstrap, "group.id": "g"}).committed(
+        [TopicPartition("orders", 0)], 30
+    )
+    found = console.get("/overview")
+    assert (found["topics"], found["partitions"]) == (1, 3)
+    assert found["brokers"][0]["leads"] > 3, "the broker leads the offsets topic, too"
+
+
+def test_overview_names_the_leader_of_the_quorum_as_controller() -> None:
+    with ottla.Cluster(2, controllers=3, console=0) as cluster:
+        console = Console(cluster.console_url)
+        found = console.get("/overview")
+        assert found["controller"] == console.get("/quorum")["leader"]
+        assert found["controller"] not in [each["broker"] for each in found["brokers"]]
 
 
 def test_a_topic_is_created_changed_emptied_and_deleted(console: Console) -> None:
@@ -232,6 +251,18 @@ class TestTail:
                     status = json.loads(line[6:])
         assert shown + status["skipped"] == 5000
         assert status["skipped"] > 0
+
+    def test_a_tail_continues_where_a_lost_connection_ended(self, console: Console) -> None:
+        topic = console.broker.topic("t")
+        topic.create(1)
+        with urlopen(f"{console.url}/api/v1/topics/t/tail", timeout=30) as events:
+            assert events.readline() == b"event: status\n"
+            cursor = json.loads(events.readline()[6:])["cursor"]
+        topic.append(["while nobody listened"])
+        with urlopen(f"{console.url}/api/v1/topics/t/tail?cursor={quote(cursor)}", timeout=30) as events:
+            lines = [events.readline() for _ in range(5)]
+        assert lines[3] == b"event: record\n"
+        assert json.loads(lines[4][6:])["value"]["text"] == "while nobody listened"
 
     def test_a_bad_filter_is_refused_before_the_first_event(self, console: Console) -> None:
         console.broker.topic("t").create(1)

@@ -94,6 +94,21 @@ def test_records_are_decoded(console: Console) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("query", "wanted"), [({"json": "id >= 2"}, [2, 3]), ({"value": "Ada"}, [1, 3]), ({"json": "name = Grace"}, [2])]
+)
+def test_filters_see_decoded_values(console: Console, query: dict[str, str], wanted: list[int]) -> None:
+    registry = console.broker.registry
+    named = {**ORDER, "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}
+    registry.register("orders-value", named)
+    orders = [{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}, {"id": 3, "name": "Ada"}]
+    topic = console.broker.topic("orders")
+    topic.create(1)
+    topic.append([registry.encode("orders-value", each) for each in orders])
+    found = console.get("/topics/orders/records", from_="oldest", **query)["records"]
+    assert [each["value"]["decoded"]["value"]["id"] for each in found] == wanted
+
+
 def test_without_a_registry_the_console_says_how_to_get_one() -> None:
     with ottla.serve(console=0) as broker:
         refused = Console(broker.console_url).ask("GET", "/schemas")

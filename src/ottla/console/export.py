@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ottla.client.offsets import bounds
 from ottla.console.operations import Call, Parameter
-from ottla.console.records import FILTERS, decoded, filter_of, partitions_of, read_between, shown, starts_of
+from ottla.console.records import FILTERS, decoded, filter_of, partitions_of, passes, read_between, shown, starts_of
 
 EXPORT_QUERY: Final = (
     Parameter("from", default="oldest", help="oldest, an offset (offset:42), or a time (time:1700000000000)"),
@@ -30,7 +30,7 @@ async def export(call: Call) -> AsyncIterator[str]:
         written = 0
         ranges = {tp: (starts[tp[1]], end) for tp, (_, end) in ends.items()}
         async for one in read_between(call.source.client, ranges):
-            if not wanted.matches(one.record):
+            if not await passes(call.source, call.path["topic"], wanted, one.record):
                 continue
             yield _line(await decoded(call.source, call.path["topic"], one, shown(one, bytes_max=1 << 62)))
             written += 1

@@ -119,8 +119,14 @@ async def _lags(client: Client, group: str) -> dict[TopicPartition, dict[str, An
 
 async def _share_lags(client: Client, group: str) -> dict[TopicPartition, dict[str, Any]]:
     found = await admin.share_offsets(client, group)
+    known = (await client.metadata({topic for topic, _ in found})).topics
+    ends = await bounds(client, [tp for tp in found if tp[0] in known and tp[1] in known[tp[0]].partitions])
     return {
-        tp: {"committed": start if start >= 0 else None, "end": None, "lag": lag if lag >= 0 else None}
+        tp: {
+            "committed": start if start >= 0 else None,
+            "end": ends[tp][1] if tp in ends else None,
+            "lag": lag if lag >= 0 else None,
+        }
         for tp, (start, lag) in found.items()
     }
 

@@ -31,11 +31,12 @@ async def describe_quorum(call: Call) -> Any:
     }
     # Brokers answer only when there is a leader. Until then the page shows that there is none.
     if not controllers or any(each["state"] == "active" for each in controllers.values()):
-        found |= await _asked(call)
+        found |= await quorum_view(call)
     return found
 
 
-async def _asked(call: Call) -> dict[str, Any]:
+async def quorum_view(call: Call) -> dict[str, Any]:
+    """What the leader of the quorum says."""
     topic = DescribeQuorumRequest.TopicData
     partition = DescribeQuorumRequest.PartitionData(partition_index=0)
     request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])])

@@ -69,6 +69,21 @@ async def decoded(source: ConsoleSource, topic: str, found: Found, record: dict[
     return record
 
 
+async def passes(source: ConsoleSource, topic: str, wanted: RecordFilter, record: Record) -> bool:
+    """Whether a record passes the filters, as it is or as its schemas decode it."""
+    if wanted.matches(record):
+        return True
+    if source.decode is None:
+        return False
+    parts: dict[str, bytes] = {}
+    for part, data in (("key", record.key), ("value", record.value)):
+        if data is not None and data[:1] == b"\0":  # all other records have no schema
+            said = await source.decode(topic, part == "key", bytes(data))
+            if said is not None and "value" in said:
+                parts[part] = json.dumps(said["value"], ensure_ascii=False).encode()
+    return bool(parts) and wanted.matches(record._replace(**parts))  # type: ignore[arg-type]
+
+
 def shown_bytes(data: bytes | None, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any] | None:
     """`text` if the bytes are UTF-8, else `base64`; `bytes` is the whole length."""
     if data is None:
@@ -129,11 +144,11 @@ async def list_records(call: Call) -> Any:
     reader = _PageReader(call.source, call.path["topic"], wanted, call.query["limit"], isolation)
     ends = await bounds(call.source.client, partitions, isolation)
     if call.query["from"] == "newest":
-        return await reader.newest(ends, _cursor(call))
-    return await reader.onward(ends, _cursor(call) or await starts_of(call, ends))
+        return await reader.newest(ends, cursor_of(call))
+    return await reader.onward(ends, cursor_of(call) or await starts_of(call, ends))
 
 
-def _cursor(call: Call) -> dict[int, int] | None:
+def cursor_of(call: Call) -> dict[int, int] | None:
     text = call.query["cursor"]
     if text is None:
         return None
@@ -141,6 +156,11 @@ def _cursor(call: Call) -> dict[int, int] | None:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise BadRequest(f"cursor={text!r} is not one that a page gave") from None
+
+
+def cursor_for(positions: dict[int, int]) -> str:
+    """Where to go on: the next offset of each partition."""
+    return json.dumps({str(index): offset for index, offset in sorted(positions.items())})
 
 
 async def starts_of(call: Call, ends: dict[TopicPartition, tuple[int, int]]) -> dict[int, int]:
@@ -239,7 +259,7 @@ class _PageReader:
                 for part in await fetcher.poll():
                     for one in found_in(part, positions[part.tp], stops[part.tp]):
                         self.scanned += 1
-                        if self._wanted.matches(one.record):
+                        if await passes(self._source, self._topic, self._wanted, one.record):
                             yield one
                     self._reached[part.tp] = min(fetcher.positions[part.tp], stops[part.tp])
                 for tp in [tp for tp, position in fetcher.positions.items() if position >= stops[tp]]:
@@ -254,9 +274,7 @@ class _PageReader:
         return {
             "records": [await decoded(self._source, self._topic, one, shown(one)) for one in found],
             "scanned": self.scanned,
-            "cursor": None
-            if cursor is None
-            else json.dumps({str(index): offset for index, offset in sorted(cursor.items())}),
+            "cursor": None if cursor is None else cursor_for(cursor),
         }
 
 

@@ -33,6 +33,19 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
 
 export const topicPath = (topic, ...rest) => ["/topics", encodeURIComponent(topic), ...rest].join("/");
 export const groupPath = (group, ...rest) => ["/groups", encodeURIComponent(group), ...rest].join("/");
+
+// Why a stream does not begin: an EventSource itself does not tell. Null if it would begin now.
+export async function refusal(path) {
+  const stopped = new AbortController();
+  try {
+    const response = await fetch(PREFIX + path, { signal: stopped.signal });
+    return response.ok ? null : new Error((await response.json()).error);
+  } catch {
+    return new Error("The console does not answer. Is the broker running?");
+  } finally {
+    stopped.abort();
+  }
+}
 export const stream = (path) => new EventSource(PREFIX + path);
 
 // What a path answers, asked again every `every` milliseconds; after a failure the last answer stays.

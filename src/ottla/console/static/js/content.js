@@ -8,11 +8,21 @@ const OPEN_MAX = 30;
 const TEXT_MAX = 100000;
 const LOADED_BYTES = 1 << 20;
 
+// A whole number that JavaScript cannot hold is kept as it was written.
+class Exact {
+  constructor(source) {
+    this.source = source;
+  }
+}
+
+const exact = (_, value, context) =>
+  typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? new Exact(context.source) : value;
+
 function parsed(text) {
   const start = text.trimStart()[0];
   if (start !== "{" && start !== "[") return undefined;
   try {
-    return JSON.parse(text);
+    return JSON.parse(text, exact);
   } catch {
     return undefined;
   }
@@ -23,6 +33,7 @@ export function Tree({ name, value, depth = 0, deep = 3 }) {
   // What is closed is not drawn: a large value stays quick.
   const [open, setOpen] = useState(depth < deep && (depth === 0 || value === null || typeof value !== "object" || Object.keys(value).length <= OPEN_MAX));
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `;
+  if (value instanceof Exact) return html`<div class="leaf">${label}<span class="number">${value.source}</span></div>`;
   if (value === null || typeof value !== "object") {
     return html`<div class="leaf">${label}<span class=${typeof value}>${JSON.stringify(value)}</span></div>`;
   }

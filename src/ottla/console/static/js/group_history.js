@@ -45,7 +45,7 @@ export function Rebalances({ address }) {
     <${Problem} error=${answer.error} />
     ${answer.data && !found.length && html`<div class="panel"><p class="empty">Nothing has happened since the broker started.</p></div>`}
     ${found.length > 0 &&
-    html`<ol class="panel history" aria-label="Rebalances, newest first">
+    html`<ol class="panel history" tabindex="0" aria-label="Rebalances, newest first">
       ${found.map(
         (each) => html`
           <li key=${`${each.at_ms} ${each.generation}`} class=${each.kind}>

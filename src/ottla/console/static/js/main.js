@@ -46,11 +46,16 @@ function App() {
     addEventListener("keydown", open);
     return () => removeEventListener("keydown", open);
   }, []);
+  useEffect(() => {
+    const names = pathname.split("/").slice(1).filter(Boolean).map(decodeURIComponent);
+    const title = PAGES.find((each) => each.title && each.path === "/" + (names[0] ?? ""))?.title;
+    document.title = [...names.slice(1).reverse(), title, "Ottla console"].filter(Boolean).join(" · ");
+  }, [pathname]);
   const section = "/" + pathname.split("/")[1];
   return html`
     <div class="shell">
       <a class="skip" href="#main">Skip to the page</a>
-      <div class="side">
+      <header class="side">
         <${Link} to="/" class="brand"><img src="/icon.svg" alt="" />Ottla<//>
         <button type="button" class="find" onClick=${() => setSearching(true)}>Search <kbd>Ctrl K</kbd></button>
         <nav aria-label="Pages">
@@ -64,7 +69,7 @@ function App() {
           )}
         </nav>
         <div class="foot">${about.data && html`Ottla ${about.data.version}${about.data.read_only ? ", read-only" : ""}`}</div>
-      </div>
+      </header>
       <main id="main"><${Current} pathname=${pathname} about=${about.data} /></main>
     </div>
     ${searching && html`<${Search} onClose=${() => setSearching(false)} />`}

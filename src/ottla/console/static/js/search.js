@@ -12,6 +12,8 @@ export function Search({ onClose }) {
   const groups = useAnswer("/groups");
   const transactions = useAnswer("/transactions");
   const overview = useAnswer("/overview");
+  const schemas = useAnswer("/schemas");
+  const tours = useAnswer("/tours");
   const [text, setText] = useState("");
   const [picked, setPicked] = useState(0);
   const all = useMemo(
@@ -20,9 +22,11 @@ export function Search({ onClose }) {
       ...(groups.data ?? []).map((each) => ({ kind: "group", name: each.group, to: path("groups", each.group) })),
       ...(transactions.data ?? []).map((each) => ({ kind: "transaction", name: each.transactional_id, to: path("transactions", each.transactional_id) })),
       ...(overview.data?.brokers ?? []).map((each) => ({ kind: "broker", name: `${each.broker} ${each.address}`, to: path("brokers", each.broker) })),
+      ...(schemas.data?.subjects ?? []).map((each) => ({ kind: "schema", name: each.subject, to: path("schemas", each.subject) })),
+      ...(tours.data ?? []).map((each) => ({ kind: "tour", name: each.title, to: path("learn", each.name) })),
       ...PAGES.filter((each) => each.title).map((each) => ({ kind: "page", name: each.title, to: each.path })),
     ],
-    [topics.data, groups.data, transactions.data, overview.data],
+    [topics.data, groups.data, transactions.data, overview.data, schemas.data, tours.data],
   );
   const found = all.filter((each) => each.name.toLowerCase().includes(text.toLowerCase())).slice(0, SHOWN_MAX);
   const open = (entry) => {
@@ -43,8 +47,8 @@ export function Search({ onClose }) {
       <div class="palette">
         <input
           autofocus
-          aria-label="Name of a topic or group"
-          placeholder="Topic, group, transaction, broker or page"
+          aria-label="Name of a topic, group, transaction, broker, schema or page"
+          placeholder="Topic, group, transaction, broker, schema or page"
           value=${text}
           onKeyDown=${keys}
           onInput=${(event) => (setText(event.target.value), setPicked(0))}

@@ -27,20 +27,38 @@ export class Lanes {
     const used = new Map();
     for (const each of requests) {
       const name = each.client || "(no client id)";
-      let rows = used.get(name);
-      if (!rows) used.set(name, (rows = new Set()));
-      rows.add(`${each.broker} ${each.peer}`);
+      let peers = used.get(name);
+      if (!peers) used.set(name, (peers = new Map()));
+      const peer = `${each.broker} ${each.peer}`;
+      const end = each.took_us === null ? Infinity : each.at_us + each.took_us;
+      const times = peers.get(peer);
+      if (!times) peers.set(peer, { start: each.at_us, end });
+      else times.end = Math.max(times.end, end);
     }
     const found = [];
     let top = AXIS;
     for (const [name] of this.lanes) {
       if (!used.has(name)) continue;
-      const rows = new Map([...used.get(name)].map((peer, index) => [peer, index]));
-      found.push({ name, rows, top, height: LANE_HEAD + rows.size * ROW + 6 });
-      top += LANE_HEAD + rows.size * ROW + 6;
+      const rows = rowsOf(used.get(name));
+      const height = LANE_HEAD + (Math.max(...rows.values()) + 1) * ROW + 6;
+      found.push({ name, rows, top, height });
+      top += height;
     }
     return { lanes: found, byName: new Map(found.map((lane) => [lane.name, lane])), height: Math.max(top, 120) };
   }
+}
+
+// A row for each connection. A connection that begins after another one ended takes its row.
+function rowsOf(peers) {
+  const ends = [];
+  const rows = new Map();
+  for (const [peer, { start, end }] of peers) {
+    const free = ends.findIndex((each) => each < start);
+    const row = free < 0 ? ends.length : free;
+    ends[row] = end;
+    rows.set(peer, row);
+  }
+  return rows;
 }
 
 function tickStep(span, width) {

@@ -127,7 +127,7 @@ export function Group({ group, readOnly, missing }) {
     <${Waiting} answer=${answer}>
       ${(found) => html`
         <div class="cards">
-          <${Card} number=${count(found.members.length)} name="members" />
+          <${Card} number=${count(found.members.length)} name=${found.members.length === 1 ? "member" : "members"} />
           <${Card} number=${count(found.lag)} name="records behind" />
           ${found.lag_ms !== null && html`<${Card} number=${waited(found.lag_ms)} name="behind in time" />`}
         </div>

@@ -1,6 +1,6 @@
 // Records of a topic: a page of them from some place, or a live tail.
 import { html, useEffect, useRef, useState } from "../preact.js";
-import { ask, stream, topicPath } from "../api.js";
+import { ask, refusal, stream, topicPath } from "../api.js";
 import { bytes, count, time } from "../format.js";
 import { Content } from "../content.js";
 import { download } from "../download.js";
@@ -12,11 +12,13 @@ import { Redrive } from "./redrive.js";
 const TAIL_KEPT = 500;
 const TAIL_DRAWN = 100;
 const TAIL_PAUSE_MS = 250;
+const TAIL_RETRY_MS = 1000;
 
 const text = (content) => (content === null ? "" : content.text ?? "");
 
 function Short({ content }) {
   if (content === null) return html`<span class="soft">null</span>`;
+  if (content.decoded?.value !== undefined) return html`<span class="cut mono">${JSON.stringify(content.decoded.value).slice(0, 300)}</span>`;
   if (content.text === undefined) return html`<span class="soft">${bytes(content.bytes)} of binary data</span>`;
   return html`<span class="cut mono">${content.text.slice(0, 300)}</span>`;
 }
@@ -82,12 +84,14 @@ function Records({ topic, records, readOnly, empty, bootstrap }) {
           </tr>
         </thead>
         <tbody>
-          ${records.map((record) => html`<${Row} key=${`${record.partition}-${record.offset}`} topic=${topic} record=${record} readOnly=${readOnly} bootstrap=${bootstrap} />`)}
+          ${records.map((record) => html`<${Row} key=${placeOf(record)} topic=${topic} record=${record} readOnly=${readOnly} bootstrap=${bootstrap} />`)}
         </tbody>
       </table>
     </div>
   `;
 }
+
+const placeOf = (record) => `${record.partition}-${record.offset}`;
 
 function place(kind, detail) {
   if (kind === "offset") return `offset:${detail || 0}`;
@@ -136,8 +140,14 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
     stop();
     setError(null);
     setFound({ records: [], cursor: null, scanned: 0 });
-    const events = stream(topicPath(topic.name, "tail") + "?" + query({}));
+    follow({ seen: 0, matched: 0, skipped: 0, cursor: null });
+  };
+  // `before` is the last status of a connection that was lost: the new one continues there, so that no record is missed.
+  const follow = (before) => {
+    const address = topicPath(topic.name, "tail") + "?" + query({ cursor: before.cursor });
+    const events = stream(address);
     tailing.current = events;
+    let current = before;
     let waiting = [];
     let timer = 0;
     // Records that arrive together are shown together: a few drawings a second, however many there are.
@@ -145,20 +155,30 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
       timer = 0;
       const arrived = waiting.reverse();
       waiting = [];
-      setFound((old) => ({ ...old, records: [...arrived, ...old.records].slice(0, TAIL_KEPT) }));
+      setFound((old) => {
+        const known = new Set(old.records.map(placeOf));
+        return { ...old, records: [...arrived.filter((each) => !known.has(placeOf(each))), ...old.records].slice(0, TAIL_KEPT) };
+      });
     };
     events.addEventListener("record", (event) => {
       waiting.push(JSON.parse(event.data));
       if (waiting.length > TAIL_KEPT) waiting.shift();
       timer ||= setTimeout(draw, TAIL_PAUSE_MS);
     });
-    events.addEventListener("status", (event) => setStatus(JSON.parse(event.data)));
-    events.addEventListener("problem", (event) => {
-      setError(new Error(JSON.parse(event.data).error));
-      stop();
+    events.addEventListener("status", (event) => {
+      const { seen, matched, skipped, cursor } = JSON.parse(event.data);
+      current = { seen: before.seen + seen, matched: before.matched + matched, skipped: before.skipped + skipped, cursor };
+      setStatus(current);
+      setError(null);
     });
-    events.onerror = () => {
-      if (tailing.current === events) setStatus((old) => ({ ...old, lost: true }));
+    events.addEventListener("problem", (event) => setError(new Error(JSON.parse(event.data).error)));
+    events.onerror = async () => {
+      events.close();
+      if (tailing.current !== events) return;
+      setStatus({ ...current, lost: true });
+      const refused = await refusal(address);
+      if (refused) setError(refused);
+      setTimeout(() => tailing.current === events && follow(current), TAIL_RETRY_MS);
     };
   };
   useEffect(() => {

@@ -56,13 +56,13 @@ export function Overview() {
       ${(data) => html`
         <${Warnings} warnings=${data.warnings} />
         <div class="cards">
-          <${Card} to="/topics" number=${count(data.topics)} name="topics" note=${plural(data.partitions, "partition")} />
-          <${Card} to="/groups" number=${count(data.groups)} name="groups" note=${Object.entries(data.group_kinds).map(([kind, number]) => `${number} ${kind}`).join(", ")} />
-          <${Card} to="/transactions" number=${count(data.open_transactions)} name="open transactions" />
-          <${Card} to="/clients" number=${count(data.connections)} name="connections" />
+          <${Card} to="/topics" number=${count(data.topics)} name=${data.topics === 1 ? "topic" : "topics"} note=${plural(data.partitions, "partition")} />
+          <${Card} to="/groups" number=${count(data.groups)} name=${data.groups === 1 ? "group" : "groups"} note=${Object.entries(data.group_kinds).map(([kind, number]) => `${number} ${kind}`).join(", ")} />
+          <${Card} to="/transactions" number=${count(data.open_transactions)} name=${data.open_transactions === 1 ? "open transaction" : "open transactions"} />
+          <${Card} to="/clients" number=${count(data.connections)} name=${data.connections === 1 ? "connection" : "connections"} />
           <${Card} number=${bytes(data.bytes)} name="stored" note=${throughput.bytes ? `${bytes(throughput.bytes)}/s` : ""} />
         </div>
-        <h2>Throughput <span class="soft small">${throughput.records === null ? "" : rate(throughput.records)}</span></h2>
+        <h2>Records written per second <span class="soft small">${throughput.records === null ? "" : rate(throughput.records)}</span></h2>
         <${Plot} data=${throughput.plot} name="records a second" height=${140} />
         <h2>Brokers</h2>
         <${Table}
@@ -78,7 +78,9 @@ export function Overview() {
             { name: "Connections", number: true, value: (row) => row.connections, show: (row) => count(row.connections) },
           ]}
         />
-        <p class="soft">Cluster <span class="mono">${data.cluster_id}</span></p>
+        <p class="soft">
+          Cluster <span class="mono">${data.cluster_id}</span>, ${data.controller === null ? "no controller" : html`controller <${Link} to="/quorum">node ${data.controller}<//>`}
+        </p>
       `}
     <//>
   `;

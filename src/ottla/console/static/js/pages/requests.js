@@ -95,15 +95,15 @@ function savePicture() {
   picture.toBlob((blob) => download(blob, "requests.png"));
 }
 
-function Timeline({ shown, kept, paused, view, setView, picked, onPick }) {
+function Timeline({ shown, kept, paused, span, view, setView, picked, onPick }) {
   const canvas = useRef();
   const [hover, setHover] = useState(null);
   const [moved, setMoved] = useState(null);
   const layout = useMemo(() => kept.lanes.layout(shown), [shown]);
   const current = useRef({});
   const now = () => Date.now() * 1000 + kept.ahead_us;
-  const seen = () => current.current.view ?? { start: now() - current.current.span, end: now() };
-  current.current = { shown, layout, view, picked, span: current.current.span ?? SPAN_US };
+  const seen = () => current.current.view ?? { start: now() - span.current, end: now() };
+  current.current = { shown, layout, view, picked };
   useEffect(() => {
     let frame;
     let last = 0;
@@ -125,7 +125,7 @@ function Timeline({ shown, kept, paused, view, setView, picked, onPick }) {
   const zoom = (factor, share = 1) => {
     const at = seen();
     const next = narrow(at, factor, at.start + (at.end - at.start) * share);
-    current.current.span = next.end - next.start;
+    span.current = next.end - next.start;
     if (view || paused || share < 1) setView(next);
   };
   useEffect(() => {
@@ -208,6 +208,7 @@ function Recorded() {
   const [picked, setPicked] = useState(null);
   const [problem, setProblem] = useState(null);
   const recorded = useRequests(paused);
+  const span = useRef(SPAN_US); // how much time is shown while the timeline follows
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = useMemo(
     () => [...recorded.kept.byNumber.values()].filter((each) => (own || !each.own) && matches(each, words)),
@@ -216,7 +217,7 @@ function Recorded() {
   const pause = () => {
     if (paused) return (setPaused(false), setView(null));
     const end = Date.now() * 1000 + recorded.kept.ahead_us;
-    setView((old) => old ?? { start: end - SPAN_US, end });
+    setView((old) => old ?? { start: end - span.current, end });
     setPaused(true);
     return undefined;
   };
@@ -242,7 +243,7 @@ function Recorded() {
     </div>
     <${Problem} error=${problem ?? (paused ? null : recorded.error)} />
     ${recorded.missed > 0 && html`<p class="notice">${count(recorded.missed)} requests came faster than this page can show and are left out.</p>`}
-    <${Timeline} shown=${shown} kept=${recorded.kept} paused=${paused} view=${view} setView=${setView} picked=${picked} onPick=${setPicked} />
+    <${Timeline} shown=${shown} kept=${recorded.kept} paused=${paused} span=${span} view=${view} setView=${setView} picked=${picked} onPick=${setPicked} />
     ${picked !== null && html`<${Detail} key=${picked} number=${picked} onClose=${() => setPicked(null)} />`}
     <h2>Latest</h2>
     ${!shown.length && html`<div class="panel"><p class="empty">${recorded.kept.byNumber.size && text ? "No request matches." : paused ? "Paused." : "Waiting for requests. They are recorded while this page is open."}</p></div>`}

@@ -47,7 +47,7 @@ export function TransactionTimeline({ events, now, plain }) {
   const span = Math.max(1, last - first);
   const at = (ms) => `${(100 * (ms - first)) / span}%`;
   return html`
-    <div class="panel lanes" role="img" aria-label=${`Timeline of ${plural(shown.length, "transaction")} of ${plural(lanes.length, "transactional id")}`}>
+    <div class="panel lanes" role="group" aria-label=${`Timeline of ${plural(shown.length, "transaction")} of ${plural(lanes.length, "transactional id")}`}>
       ${lanes.map(
         (id) => html`
           <div class="lane" key=${id}>
