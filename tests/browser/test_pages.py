@@ -212,3 +212,4 @@ def test_compaction_is_shown_and_done(open_page: Any, broker: Any) -> None:
     expect(page.get_by_text("After: 3 records")).to_be_visible()
     page.get_by_role("button", name="Compact now").click()
     expect(page.get_by_text("Before: 3 records")).to_be_visible()
+    expect(page.get_by_text("Compaction has nothing to remove now.")).to_be_visible()

@@ -172,3 +172,13 @@ def test_options_that_contradict_each_other_are_refused(
 ) -> None:
     assert main(["serve", "--brokers", "2", "--ephemeral", *wrong]) == 1
     assert text in capsys.readouterr().err
+
+
+def test_brokers_names_the_active_controller(capsys: pytest.CaptureFixture[str]) -> None:
+    """Metadata names any broker as the controller, even if the controllers are nodes of their own."""
+    with ottla.serve() as alone, ottla.Cluster(2, controllers=3) as quorum:
+        for cluster, wanted in ((alone, [True]), (quorum, [False, False])):
+            assert main(["brokers", "--json", "-b", cluster.bootstrap]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert [each["controller"] for each in found["brokers"]] == wanted
+        assert found["controller"] == quorum.controller(quorum.active_controller).node_id

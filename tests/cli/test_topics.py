@@ -122,5 +122,7 @@ def test_patterns_leave_internal_topics_alone(ottla: Any) -> None:
         ottla("topics", "create", "one", "__two", on=broker)
         ottla("topics", "delete", "*", "--yes", on=broker)
         assert ottla("topics", "list", "-q", "--internal", on=broker).out == "__two\n"
+        refused = ottla("topics", "delete", "__*", "--yes", on=broker, code=1)
+        assert "no topic matches '__*'; internal topics need --internal" in refused.err
         ottla("topics", "delete", "__*", "--internal", "--yes", on=broker)
         assert ottla("topics", "list", "-q", "--internal", on=broker).out == ""

@@ -47,6 +47,9 @@ def test_overview_names_the_leader_of_the_quorum_as_controller() -> None:
         found = console.get("/overview")
         assert found["controller"] == console.get("/quorum")["leader"]
         assert found["controller"] not in [each["broker"] for each in found["brokers"]]
+        for name in ("c1", "c2", "c3"):
+            cluster.kill_controller(name)
+        assert console.get("/overview")["controller"] is None
 
 
 def test_a_topic_is_created_changed_emptied_and_deleted(console: Console) -> None:

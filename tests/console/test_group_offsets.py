@@ -63,6 +63,18 @@ def test_a_group_forgets_a_topic(billing: Console) -> None:
     assert billing.ask("DELETE", "/groups/billing/offsets/t").status == 404
 
 
+def test_lag_in_time_is_unknown_if_one_partition_does_not_say(console: Console) -> None:
+    topic = console.broker.topic("t")
+    topic.create(2)
+    topic.append(["read", "unread"], partition=0)
+    consumer = Consumer({"bootstrap.servers": console.broker.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 1), TopicPartition("t", 1, 0)], asynchronous=False)
+    consumer.close()
+    found = console.get("/groups/billing")
+    assert [each["lag"] for each in found["offsets"]] == [1, 0]
+    assert found["lag_ms"] == found["offsets"][0]["lag_ms"], "only the broker's own console knows"
+
+
 def test_the_start_of_a_share_group_is_moved(console: Console) -> None:
     """Its members get the records again once it was moved back."""
     topic = console.broker.topic("jobs")

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.cli import terminal
 from ottla.cli.common import OK, add_connection, add_json, connect, run_async, subcommand
-from ottla.client.admin import partition_sizes
+from ottla.client.admin import partition_sizes, quorum_leader
 
 
 def add_parser(subparsers: Any) -> None:
@@ -30,13 +30,14 @@ async def _brokers(arguments: argparse.Namespace) -> int:
     async with connect(arguments) as client:
         known = await client.metadata()
         sizes = await partition_sizes(client)
+        controller = await quorum_leader(client)
         partitions = {(t.name, p.number): p for t in known.topics.values() for p in t.partitions.values()}
         rows: list[dict[str, Any]] = [
             {
                 "id": node.node_id,
                 "address": f"{node.host}:{node.port}",
                 "rack": node.rack,
-                "controller": node.node_id == known.controller_id,
+                "controller": node.node_id == controller,
                 "leaders": sum(p.leader == node.node_id for p in partitions.values()),
                 "replicas": sum(node.node_id in p.replicas for p in partitions.values()),
                 "out_of_sync": sum(
@@ -47,7 +48,7 @@ async def _brokers(arguments: argparse.Namespace) -> int:
             for node in sorted(known.nodes.values())
         ]
     if arguments.json:
-        terminal.print_json({"cluster_id": known.cluster_id, "brokers": rows})
+        terminal.print_json({"cluster_id": known.cluster_id, "controller": controller, "brokers": rows})
         return OK
     cells = [
         (
@@ -63,6 +64,6 @@ async def _brokers(arguments: argparse.Namespace) -> int:
         for row in rows
     ]
     head = ("BROKER", "ADDRESS", "RACK", "CONTROLLER", "LEADERS", "REPLICAS", "OUT OF SYNC", "SIZE")
-    print(f"cluster {known.cluster_id}")
+    print(f"cluster {known.cluster_id}, controller {'unknown' if controller is None else controller}")
     print(terminal.table(head, cells, right=("BROKER", "LEADERS", "REPLICAS", "OUT OF SYNC", "SIZE")))
     return OK

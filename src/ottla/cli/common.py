@@ -233,7 +233,10 @@ def matching(names: Iterable[str], patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         hits = [pattern] if pattern in known else [name for name in known if fnmatchcase(name, pattern)]
         if not hits:
-            raise CommandError(f"no topic is named '{pattern}'" if not _is_pattern(pattern) else f"no match: {pattern}")
+            if not _is_pattern(pattern):
+                raise CommandError(f"no topic is named '{pattern}'")
+            hint = "; internal topics need --internal" if pattern.startswith("_") else ""
+            raise CommandError(f"no topic matches '{pattern}'{hint}")
         found.update(dict.fromkeys(hits))
     return list(found)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.client.connection import ClientError
 from ottla.client.offsets import grouped
 from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
 from ottla.enums import ConfigResourceType, ConfigSource, QuotaMatchType
@@ -20,6 +21,7 @@ from ottla.wire.messages.consumer_protocol import ConsumerProtocolAssignment
 from ottla.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, ListGroupsResponse
 from ottla.wire.messages.log_dirs import DescribeLogDirsRequest
 from ottla.wire.messages.partitions import CreatePartitionsRequest, DeleteRecordsRequest
+from ottla.wire.messages.quorum import DescribeQuorumRequest
 from ottla.wire.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from ottla.wire.messages.share_groups import (
     AlterShareGroupOffsetsRequest,
@@ -29,6 +31,10 @@ from ottla.wire.messages.share_groups import (
 from ottla.wire.messages.streams_groups import StreamsGroupDescribeRequest
 from ottla.wire.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from ottla.wire.primitives import MalformedMessage
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+_QUORUM_WAIT_S: Final = 1.0
+"""Brokers forward a question about the quorum, and hold it while no controller is active."""
 
 CONFIG_SOURCES: Final[dict[int, str]] = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
@@ -519,3 +525,21 @@ async def delete_groups(client: Client, groups: Sequence[str]) -> Results:
         code = response.results[0].error_code
         results[group] = error_for(code) if code else None
     return results
+
+
+def quorum_request() -> DescribeQuorumRequest:
+    partition = DescribeQuorumRequest.PartitionData(partition_index=0)
+    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])
+    return DescribeQuorumRequest(topics=[topic])
+
+
+async def quorum_leader(client: Client) -> int | None:
+    """The active controller; None if no controller is active, or if the cluster does not say. In Metadata, brokers name
+    any broker as the controller."""
+    try:
+        async with asyncio.timeout(_QUORUM_WAIT_S):
+            response = await client.ask(quorum_request())
+    except (KafkaError, ClientError, TimeoutError):
+        return None
+    leader = response.topics[0].partitions[0].leader_id if response.topics and not response.error_code else -1
+    return leader if leader >= 0 else None

@@ -67,8 +67,13 @@ async def describe_group(call: Call) -> Any:
         ],
         "lag": sum(entry["lag"] or 0 for entry in lags.values()),
         "lag_history": [[each.at_ms, each.lag] for each in call.source.lags.history(group.group)],
-        "lag_ms": max((entry["lag_ms"] for entry in lags.values() if entry["lag_ms"] is not None), default=None),
+        "lag_ms": _longest([entry["lag_ms"] for entry in lags.values() if entry["lag"] is not None]),
     }
+
+
+def _longest(waits: list[int | None]) -> int | None:
+    known = [each for each in waits if each is not None]
+    return max(known, default=None) if len(known) == len(waits) else None
 
 
 def _lag_ms(call: Call, topic: str, index: int, entry: dict[str, Any]) -> int | None:

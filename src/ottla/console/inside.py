@@ -18,7 +18,7 @@ else:
 
 FROM_OUTSIDE: Final = (
     "This console sees the cluster from outside, and the Kafka protocol does not provide this. "
-    "Open the console of the broker itself: `ottla serve` prints its address."
+    "An Ottla broker shows it in its own console; `ottla serve` prints the address."
 )
 
 Control = Callable[["HttpRequest"], Awaitable[Any]]

@@ -10,7 +10,6 @@ from ottla.client import admin, transactions
 from ottla.client.offsets import list_offsets
 from ottla.client.routing import Client, Metadata
 from ottla.console.operations import Call, operation
-from ottla.console.quorum import quorum_view
 from ottla.console.topics import is_under_replicated
 from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaError
@@ -37,7 +36,7 @@ async def overview(call: Call) -> Any:
     connected = await _connected(call)
     return {
         "cluster_id": known.cluster_id,
-        "controller": await _controller(call),
+        "controller": await admin.quorum_leader(client),
         "now_ms": call.source.now_ms(),
         "brokers": [
             {
@@ -66,14 +65,6 @@ async def overview(call: Call) -> Any:
             *[each async for each in _hanging(call, open_transactions or [])],
         ],
     }
-
-
-async def _controller(call: Call) -> int | None:
-    """The leader of the quorum: brokers name any broker as the controller. None if there is none now."""
-    try:
-        return int((await quorum_view(call))["leader"])
-    except KafkaError:
-        return None
 
 
 async def _connected(call: Call) -> Mapping[int, int] | None:

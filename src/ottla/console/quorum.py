@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
+from ottla.client.admin import quorum_request
 from ottla.console.operations import Call, operation
 from ottla.console.powers import steer
 from ottla.errors import error_for
-from ottla.wire.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from ottla.wire.messages.quorum import DescribeQuorumResponse
 
-METADATA_TOPIC: Final = "__cluster_metadata"
 Replica = DescribeQuorumResponse.ReplicaState
 
 
@@ -31,16 +31,12 @@ async def describe_quorum(call: Call) -> Any:
     }
     # Brokers answer only when there is a leader. Until then the page shows that there is none.
     if not controllers or any(each["state"] == "active" for each in controllers.values()):
-        found |= await quorum_view(call)
+        found |= await _asked(call)
     return found
 
 
-async def quorum_view(call: Call) -> dict[str, Any]:
-    """What the leader of the quorum says."""
-    topic = DescribeQuorumRequest.TopicData
-    partition = DescribeQuorumRequest.PartitionData(partition_index=0)
-    request = DescribeQuorumRequest(topics=[topic(topic_name=METADATA_TOPIC, partitions=[partition])])
-    response = await call.source.client.ask_controller(request)
+async def _asked(call: Call) -> dict[str, Any]:
+    response = await call.source.client.ask_controller(quorum_request())
     if response.error_code:
         raise error_for(response.error_code, response.error_message)
     view = response.topics[0].partitions[0]

@@ -51,6 +51,7 @@ function App() {
     const title = PAGES.find((each) => each.title && each.path === "/" + (names[0] ?? ""))?.title;
     document.title = [...names.slice(1).reverse(), title, "Ottla console"].filter(Boolean).join(" · ");
   }, [pathname]);
+  const isMissing = (entry) => Boolean(about.data?.missing) && entry.section === "Inside";
   const section = "/" + pathname.split("/")[1];
   return html`
     <div class="shell">
@@ -63,7 +64,7 @@ function App() {
             ([name, entries]) => html`
               <div class="section">
                 <span class="section-name">${name}</span>
-                ${entries.map((each) => html`<${Link} to=${each.path} aria-current=${section === each.path ? "page" : undefined}>${each.title}<//>`)}
+                ${entries.map((each) => html`<${Link} to=${each.path} aria-current=${section === each.path ? "page" : undefined} class=${isMissing(each) ? "absent" : undefined} title=${isMissing(each) ? "Only the console inside a broker has this page" : undefined}>${each.title}<//>`)}
               </div>
             `,
           )}

@@ -121,9 +121,12 @@ export function Confirm({ title, text, action, typed, onConfirm, onClose }) {
   `;
 }
 
+// A text whose `commands` are shown as code.
+export const coded = (text) => text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
 // A page that this console cannot fill, with the reason.
 export function Missing({ reason, children }) {
-  return html`<div class="panel missing" aria-disabled="true"><p>${children}</p><p class="soft">${reason}</p></div>`;
+  return html`<div class="panel missing" aria-disabled="true"><p>${children}</p><p class="soft">${coded(reason)}</p></div>`;
 }
 
 const STATES = { Stable: "good", Empty: "", Dead: "bad" };

@@ -131,8 +131,9 @@ export function CompactionPicture({ data }) {
     <div class="panel picture">
       <h3>Before: ${plural(data.records.length, "record")}</h3>
       ${cells(data.records)}
-      <h3>After: ${plural(data.kept, "record")}</h3>
-      ${cells(data.records.filter((each) => each.kept))}
+      ${data.kept === data.records.length
+        ? html`<p>Compaction has nothing to remove now.</p>`
+        : html`<h3>After: ${plural(data.kept, "record")}</h3>${cells(data.records.filter((each) => each.kept))}`}
       <p class="soft small">Each cell is a record, named by its key. Compaction keeps the last record of each key; it leaves the active segment alone.${data.truncated ? " Only the first records are shown." : ""}</p>
     </div>
   `;
