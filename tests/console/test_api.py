@@ -9,7 +9,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 import ottla
 from ottla.console.app import STREAMS
@@ -50,6 +50,24 @@ def test_overview_names_the_leader_of_the_quorum_as_controller() -> None:
         for name in ("c1", "c2", "c3"):
             cluster.kill_controller(name)
         assert console.get("/overview")["controller"] is None
+
+
+@pytest.mark.parametrize("way", ["kill", "pause"])
+def test_the_pages_of_a_cluster_work_while_a_broker_is_away(way: str) -> None:
+    """They work in the time before the controller notices, too, when the metadata still names the broker."""
+    with ottla.Cluster(3, console=0) as cluster:
+        cluster.create_topic("orders", assignments=[[3, 1, 2], [1, 2, 3]])
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "shop"})
+        producer.init_transactions(30)
+        Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"}).committed([TopicPartition("orders", 0)], 30)
+        console = Console(cluster.console_url)
+        getattr(cluster, way)(3)
+        for path in ("/overview", "/topics", "/groups", "/transactions", "/replicas", "/connections", "/topics/orders"):
+            assert console.ask("GET", path).status == 200, path
+        cluster.wait_until(lambda c: c.leader("orders") != 3)
+        kinds = {each["kind"] for each in console.get("/overview")["warnings"] if each.get("topic") == "orders"}
+        assert kinds == {"under-replicated"}
+        getattr(cluster, {"kill": "start", "pause": "resume"}[way])(3)
 
 
 def test_a_topic_is_created_changed_emptied_and_deleted(console: Console) -> None:

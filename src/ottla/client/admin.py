@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.client.connection import ClientError
+from ottla.client.every_broker import every_broker
 from ottla.client.offsets import grouped
 from ottla.client.routing import BOOTSTRAP_NODE, Client, PartitionResults, TopicPartition
 from ottla.enums import ConfigResourceType, ConfigSource, QuotaMatchType
@@ -174,7 +175,7 @@ async def delete_records(client: Client, offsets: Mapping[TopicPartition, int]) 
     return await client.by_leader(offsets, call)
 
 
-async def partition_sizes(client: Client) -> dict[TopicPartition, int]:
+async def partition_sizes(client: Client, *, partial: bool = False) -> dict[TopicPartition, int]:
     """The size of each partition on its leader in bytes; omits partitions whose broker does not report it."""
     await client.metadata()
     sizes: dict[TopicPartition, int] = {}
@@ -192,7 +193,7 @@ async def partition_sizes(client: Client) -> dict[TopicPartition, int]:
                     if partition is not None and partition.leader == node_id and not p.is_future_key:
                         sizes[topic.name, p.partition_index] = p.partition_size
 
-    await asyncio.gather(*(of_node(node_id) for node_id in client.known.nodes))
+    await every_broker(client, of_node, partial=partial)
     return sizes
 
 
@@ -371,7 +372,7 @@ async def list_groups(client: Client) -> list[GroupListing]:
     return sorted(each for found in (await groups_by_coordinator(client)).values() for each in found)
 
 
-async def groups_by_coordinator(client: Client) -> dict[int, list[GroupListing]]:
+async def groups_by_coordinator(client: Client, *, partial: bool = False) -> dict[int, list[GroupListing]]:
     """All groups, by the broker that coordinates them."""
     await client.metadata([])
 
@@ -384,21 +385,21 @@ async def groups_by_coordinator(client: Client) -> dict[int, list[GroupListing]]
 
         return await client.retrying(attempt)
 
-    nodes = list(client.known.nodes)
-    responses = await asyncio.gather(*(of_node(node_id) for node_id in nodes))
+    responses = await every_broker(client, of_node, partial=partial)
     return {
         node_id: [
             GroupListing(group.group_id, group.group_type or "classic", group.protocol_type, group.group_state)
             for group in response.groups
         ]
-        for node_id, response in zip(nodes, responses, strict=True)
+        for node_id, response in responses.items()
     }
 
 
 async def describe_group(client: Client, group: str) -> Group:
     """A group of any type; the state of a group that does not exist is Dead."""
     coordinator = await client.retrying(lambda: client.coordinator(group))
-    listed = next((entry for entry in await list_groups(client) if entry.group == group), None)
+    everywhere = await groups_by_coordinator(client, partial=True)  # only the coordinator's list matters
+    listed = next((entry for found in everywhere.values() for entry in found if entry.group == group), None)
     kind = (listed.kind if listed else "classic").lower()
     if kind == "consumer":
         return await _describe_consumer_group(client, group, coordinator)

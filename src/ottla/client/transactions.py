@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from ottla.client.every_broker import every_broker
 from ottla.client.offsets import grouped
 from ottla.client.routing import Client, PartitionResults, TopicPartition
 from ottla.enums import CoordinatorType
@@ -49,7 +49,9 @@ class ActiveProducer(NamedTuple):
     """-1 if it has no open transaction in this partition."""
 
 
-async def list_transactions(client: Client, states: Sequence[str] = ()) -> list[TransactionListing]:
+async def list_transactions(
+    client: Client, states: Sequence[str] = (), *, partial: bool = False
+) -> list[TransactionListing]:
     """All transactions. Asks every broker, because each only knows the transactional ids that it coordinates."""
     await client.metadata([])
 
@@ -66,8 +68,8 @@ async def list_transactions(client: Client, states: Sequence[str] = ()) -> list[
             for each in response.transaction_states
         ]
 
-    answers = await asyncio.gather(*(of_node(node_id) for node_id in client.known.nodes))
-    return sorted(each for answer in answers for each in answer)
+    answers = await every_broker(client, of_node, partial=partial)
+    return sorted(each for answer in answers.values() for each in answer)
 
 
 async def describe_transaction(client: Client, transactional_id: str) -> Transaction:

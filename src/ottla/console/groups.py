@@ -18,7 +18,7 @@ _DEAD: Final = "Dead"
 @operation("GET", "/groups")
 async def list_groups(call: Call) -> Any:
     """All groups, with their kind, state and, of the first thousand, lag."""
-    listed = await admin.groups_by_coordinator(call.source.client)
+    listed = await admin.groups_by_coordinator(call.source.client, partial=True)
     lags = call.source.lags
     await lags.look(call.source.client, listed)
     return [

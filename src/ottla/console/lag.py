@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from ottla.client import admin
 from ottla.client.offsets import committed_of_groups, list_offsets
 from ottla.client.routing import Client, TopicPartition
+from ottla.console.reachable import if_reachable
 from ottla.enums import OffsetTimestamp
 
 GROUPS_MAX: Final = 1000
@@ -41,7 +42,7 @@ class LagWatch:
         async with self._lock:
             if time.monotonic() - self._sampled_at < _INTERVAL_S:
                 return
-            lags = await _lags(client, listed)
+            lags = await if_reachable(lambda: _lags(client, listed))
             self._sampled_at = time.monotonic()
             for group in [each for each in self._samples if each not in lags]:
                 del self._samples[group]

@@ -10,6 +10,7 @@ from ottla.client import admin, transactions
 from ottla.client.offsets import list_offsets
 from ottla.client.routing import Client, Metadata
 from ottla.console.operations import Call, operation
+from ottla.console.reachable import if_reachable
 from ottla.console.topics import is_under_replicated
 from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaError
@@ -26,7 +27,7 @@ async def overview(call: Call) -> Any:
     """Brokers, stored data, throughput, and warnings."""
     client = call.source.client
     known = await client.metadata()
-    listed = await admin.groups_by_coordinator(client)
+    listed = await admin.groups_by_coordinator(client, partial=True)
     groups = [each for found in listed.values() for each in found]
     topics = [topic for topic in known.topics.values() if not topic.error_code]
     partitions = [each for topic in topics for each in topic.partitions.values()]
@@ -57,7 +58,7 @@ async def overview(call: Call) -> Any:
         "group_states": dict(Counter(each.state for each in groups)),
         "open_transactions": None if open_transactions is None else len(open_transactions),
         "connections": None if connected is None else sum(connected.values()),
-        "bytes": sum((await admin.partition_sizes(client)).values()),
+        "bytes": sum((await admin.partition_sizes(client, partial=True)).values()),
         "end_offsets": await _end_offsets(client, known),
         "warnings": [
             *_partition_warnings(known),
@@ -80,7 +81,7 @@ async def _connected(call: Call) -> Mapping[int, int] | None:
 async def _open_transactions(client: Client) -> list[transactions.TransactionListing] | None:
     """None if the cluster does not say."""
     try:
-        return await transactions.list_transactions(client, transactions.ONGOING_STATES)
+        return await transactions.list_transactions(client, transactions.ONGOING_STATES, partial=True)
     except KafkaError:
         return None
 
@@ -96,8 +97,8 @@ async def _end_offsets(client: Client, known: Metadata) -> int | None:
     ]
     if len(wanted) > _PARTITIONS_MAX:
         return None
-    found = await list_offsets(client, dict.fromkeys(wanted, int(OffsetTimestamp.LATEST)))
-    return sum(each.offset for each in found.values())
+    found = await if_reachable(lambda: list_offsets(client, dict.fromkeys(wanted, int(OffsetTimestamp.LATEST))))
+    return sum(each.offset for each in found.values()) if len(found) == len(wanted) else None
 
 
 def _partition_warnings(known: Metadata) -> Iterator[dict[str, Any]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.client import admin
 from ottla.client.offsets import bounds, committed_of_groups
 from ottla.client.routing import Client, Partition, Topic, TopicPartition
 from ottla.console.operations import BadRequest, Call, Parameter, given_configs, operation, raise_error
+from ottla.console.reachable import if_reachable
 from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError
 
@@ -27,15 +29,15 @@ async def list_topics(call: Call) -> Any:
     """All topics, with their partitions, replicas, size and problems."""
     client = call.source.client
     known = await client.metadata()
-    sizes = await admin.partition_sizes(client)
+    sizes = await admin.partition_sizes(client, partial=True)
     topics = [topic for _, topic in sorted(known.topics.items()) if not topic.error_code]
     led = [(topic.name, index) for topic in topics for index, each in topic.partitions.items() if each.leader >= 0]
-    ends = await bounds(client, led) if call.query["offsets"] else {}
+    ends = await if_reachable(lambda: bounds(client, led)) if call.query["offsets"] else {}
     return [_listed(topic, sizes, ends) for topic in topics]
 
 
 def _listed(
-    topic: Topic, sizes: dict[TopicPartition, int], ends: dict[TopicPartition, tuple[int, int]]
+    topic: Topic, sizes: dict[TopicPartition, int], ends: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[str, Any]:
     partitions = topic.partitions.values()
     known_sizes = [sizes[topic.name, index] for index in topic.partitions if (topic.name, index) in sizes]
@@ -52,7 +54,7 @@ def _listed(
     }
 
 
-def _known(topic: Topic, ends: dict[TopicPartition, tuple[int, int]]) -> list[TopicPartition] | None:
+def _known(topic: Topic, ends: Mapping[TopicPartition, tuple[int, int]]) -> list[TopicPartition] | None:
     """The partitions whose offsets are known; None without any."""
     return [(topic.name, index) for index in topic.partitions if (topic.name, index) in ends] or None
 
@@ -68,8 +70,8 @@ async def describe_topic(call: Call) -> Any:
     name = call.path["topic"]
     topic = await client.topic(name)
     led = [(name, index) for index, each in topic.partitions.items() if each.leader >= 0]
-    ends = await bounds(client, led)
-    sizes = await admin.partition_sizes(client)
+    ends = await if_reachable(lambda: bounds(client, led))
+    sizes = await admin.partition_sizes(client, partial=True)
     return {
         "name": name,
         "internal": topic.is_internal,
@@ -171,7 +173,7 @@ async def topic_groups(call: Call) -> Any:
     led = [(topic.name, index) for index, each in topic.partitions.items() if each.leader >= 0]
     ends = await bounds(client, led)
     found = []
-    for node_id, groups in (await admin.groups_by_coordinator(client)).items():
+    for node_id, groups in (await admin.groups_by_coordinator(client, partial=True)).items():
         for at in range(0, len(groups), _GROUPS_AT_ONCE):
             share = {each.group: each for each in groups[at : at + _GROUPS_AT_ONCE] if each.kind.lower() != "share"}
             committed = await committed_of_groups(client, node_id, share, {topic.name: list(topic.partitions)})

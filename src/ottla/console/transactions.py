@@ -6,6 +6,7 @@ import contextlib
 from typing import Any, Final
 
 from ottla.client import transactions as admin
+from ottla.client.connection import ClientError
 from ottla.client.offsets import list_offsets
 from ottla.client.routing import Client, TopicPartition
 from ottla.console.operations import Call, NotFound, operation
@@ -21,13 +22,13 @@ DESCRIBED_MAX: Final = 200
 async def list_transactions(call: Call) -> Any:
     """All transactional ids; for open transactions, since when and where."""
     client = call.source.client
-    listed = await admin.list_transactions(client)
+    listed = await admin.list_transactions(client, partial=True)
     is_open = {each.transactional_id for each in listed if each.state in admin.ONGOING_STATES}
     details = {}
     for transactional_id in sorted(is_open)[:DESCRIBED_MAX]:
         try:
             details[transactional_id] = await admin.describe_transaction(client, transactional_id)
-        except TransactionalIdNotFound:
+        except (KafkaError, ClientError):  # it has ended, or its coordinator is away
             continue
     return [
         {
@@ -117,7 +118,9 @@ async def topic_transactions(call: Call) -> Any:
     led = [(topic.name, index) for index, each in topic.partitions.items() if each.leader >= 0]
     names: dict[int, str] = {}
     with contextlib.suppress(KafkaError):  # without permission to list them, show the producer ids only
-        names = {each.producer_id: each.transactional_id for each in await admin.list_transactions(client)}
+        names = {
+            each.producer_id: each.transactional_id for each in await admin.list_transactions(client, partial=True)
+        }
     found = await held_back(client, led)
     for partition in found:
         for each in partition["open"]:

@@ -4,9 +4,11 @@ import UPlot from "../vendor/uplot.js";
 
 const SECONDS_MIN = 60;
 
-function timeRange(_, low, high) {
-  const end = high ?? Date.now() / 1000;
-  return [Math.min(low ?? end, end - SECONDS_MIN), end];
+// From the data: for a single point uPlot itself would show a day.
+function timeRange(plot) {
+  const times = plot.data[0];
+  const end = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? end, end - SECONDS_MIN), end];
 }
 
 export function Plot({ data, name, height = 180 }) {

@@ -161,14 +161,16 @@ export function draw(canvas, { requests, layout, view, now, picked }) {
       pen.fillStyle = main;
       pen.fillRect(at.x, at.y + 2, at.length, ROW - 4);
     }
-    if (at.length > 46) {
+    const begin = Math.max(at.x, 0);
+    const visible = at.x + at.length - begin;
+    if (visible > 46) {
       pen.fillStyle = each.waited || each.took_us === null ? text : colour("surface");
       pen.save();
       pen.beginPath();
-      pen.rect(Math.max(at.x, 0), at.y, at.length - 4, ROW);
+      pen.rect(begin, at.y, visible - 4, ROW);
       pen.clip();
       pen.font = "10px system-ui, sans-serif";
-      pen.fillText(`${each.api} v${each.version}`, Math.max(at.x, 0) + 4, at.y + ROW / 2);
+      pen.fillText(`${each.api} v${each.version}`, begin + 4, at.y + ROW / 2);
       pen.restore();
     }
     if (picked === each.number) {
