@@ -616,7 +616,7 @@ def test_round_moments_below_a_chart() -> None:
     assert [text for _, text in time_ticks(hour + 60, hour + 3 * 3600)] == ["16:00", "17:00", "18:00"]
     assert [text for _, text in time_ticks(hour, hour + 30 * 3600)] == [
         "18:00",
-        "22 Sep 00:00",
+        "00:00\n22 Sep",
         "06:00",
         "12:00",
         "18:00",

@@ -23,31 +23,35 @@ if TYPE_CHECKING:
 Window = Mapping[str, Any]
 Point = tuple[float, float]
 _COLOURS: Final = ("#2563a8", "#c8571b", "#2f855a", "#7b4397", "#a87c10", "#4a5568")
+_ON_DARK: Final = ("#6ea8e5", "#f0925c", "#6cc492", "#c39ae3", "#d9b04a", "#a7b3c4")
+"""The same colours on a dark page."""
 _MOST_POINTS: Final = 1000
 _MOST_TOPICS: Final = len(_COLOURS)
 """The most lines in one chart of the PNG. More are hard to tell apart."""
 _LONGEST_NAME: Final = 48
 """The most characters of a topic's name in the PNG, which shows three in a row."""
-_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 230, 58, 16, 14, 30
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 246, 80, 16, 14, 46
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB")
 _COUNTS: Final = ("", "k", "M", "G", "T")
 
 _STYLE: Final = """
-:root { --ink: #1f2733; --soft: #66707e; --line: #e3e7ec; --card: #f6f8fa; --page: #fff }
+:root { --ink: #1f2733; --soft: #5f6976; --line: #e3e7ec; --card: #f6f8fa; --page: #fff; LIGHT }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ee; --soft: #98a2b0; --line: #333b46; --card: #20262e; --page: #15191f }
+  :root { --ink: #e4e8ee; --soft: #98a2b0; --line: #333b46; --card: #20262e; --page: #15191f; DARK }
 }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2.5rem auto; max-width: 1180px; padding: 0 1.25rem;
   color: var(--ink); background: var(--page) }
-h1 { font-size: 1.7rem; margin: 0 } h2 { font-size: 1.25rem; margin: 2.4rem 0 .2rem }
+h1 { font-size: 1.7rem; margin: 0 } h2 { font-size: 1.25rem; margin: 2.4rem 0 .2rem; overflow-wrap: anywhere }
 .about { color: var(--soft); margin: .2rem 0 1rem }
 .figures { display: flex; flex-wrap: wrap; gap: .75rem; margin: .8rem 0 1.2rem }
 .figures div { background: var(--card); border-radius: 8px; padding: .5rem .8rem; min-width: 5rem }
 .figures b { display: block; font-size: 1.2rem; font-variant-numeric: tabular-nums }
 .figures span { color: var(--soft); font-size: .82rem }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); gap: 1.4rem 1.8rem }
-figure { margin: 0 } figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .15rem } svg { width: 100% }
+figure { margin: 0 } figcaption { font-weight: 600; font-size: .95rem; margin-bottom: .15rem }
+svg { width: 100% }
 svg text { font: 12px system-ui, sans-serif; fill: var(--soft) } .grid { stroke: var(--line) }
+@media (max-width: 520px) { svg text { font-size: 15px } }  /* as the chart is drawn smaller there */
 """
 
 
@@ -158,7 +162,7 @@ _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 
 
 def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
-    """At most six round moments with their labels in UTC. The date is shown where a day begins."""
+    """At most six round moments with their labels in UTC. Where a day begins, a second line has the date."""
     span = max(last - first, 1.0)
     days = 86400 * max(1, -(-int(span) // (5 * 86400)))
     step = next((one for one in _STEPS_S if span / one <= 5), days)
@@ -173,14 +177,16 @@ def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
             text = f"{moment:%d %b}"
         elif f"{moment:%d %b}" != day:
             day = f"{moment:%d %b}"
-            text = f"{day} {text}"
+            text = f"{text}\n{day}"
         found.append((float(at), text))
         at += step
     return found
 
 
 def short(value: float, units: Sequence[str] = _COUNTS) -> str:
-    """`12.5 k`, `3 MB`."""
+    """`12.5 k`, `3 MB`; zero needs no unit."""
+    if not value:
+        return "0"
     for unit in units[:-1]:
         if abs(value) < 1000:
             return f"{value:.3g} {unit}".rstrip()
@@ -236,16 +242,23 @@ def html(
 ) -> str:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
-        f"<title>Topics over time</title><style>{_STYLE}</style><h1>Topics over time</h1>",
+        f"<title>Topics over time</title><style>{_style()}</style><main><h1>Topics over time</h1>",
         f"<p class=about>{_about(topics, window_ms)}. {_edges(topics)}</p>",
     ]
     for index, (topic, windows) in enumerate(topics.items()):
-        colour = _COLOURS[index % len(_COLOURS)]
+        colour = f"var(--topic{index % len(_COLOURS)})"
         parts.append(f"<h2>{escape(topic)}</h2>{_figures(windows, dropped.get(topic, 0), late_after_ms)}")
         parts.append("<div class=charts>")
         parts += [_chart(windows, chart, window_ms, colour) for chart in charts(late_after_ms)]
         parts.append("</div>")
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, "</main>"]) + "\n"
+
+
+def _style() -> str:
+    light, dark = (
+        "; ".join(f"--topic{index}: {colour}" for index, colour in enumerate(some)) for some in (_COLOURS, _ON_DARK)
+    )
+    return _STYLE.replace("LIGHT", light).replace("DARK", dark)
 
 
 def _figures(windows: Sequence[Window], dropped: int, late_after_ms: int) -> str:
@@ -257,7 +270,7 @@ def _figures(windows: Sequence[Window], dropped: int, late_after_ms: int) -> str
         ("records", f"{records:,}"),
         ("data", short(size, _BYTES)),
         ("average record", f"{size / records if records else 0:,.0f} B"),
-        ("windows", f"{len(windows):,}"),
+        ("windows" if len(windows) != 1 else "window", f"{len(windows):,}"),
         (f"more than {_duration(late_after_ms)} late" if late_after_ms else "late", f"{late:,}{share}"),
         ("most late by", _about_duration(max((window["max_lateness_ms"] or 0) for window in windows))),
         ("too late, not counted", f"{dropped:,}"),
@@ -292,7 +305,9 @@ def _chart(windows: Sequence[Window], chart: Chart, window_ms: int, colour: str)
             f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{label}</text>'
         )
     for moment, label in time_ticks(first, last):
-        parts.append(f'<text x="{x(moment):.1f}" y="{_HEIGHT - 8}" text-anchor="middle">{label}</text>')
+        for row, text in enumerate(label.split("\n")):
+            at = f'x="{x(moment):.1f}" y="{low + 22 + 18 * row}"'
+            parts.append(f'<text {at} text-anchor="middle">{text}</text>')
     whole = found[1:-1]
     if len(whole) > 1:
         area = f"{x(whole[0][0]):.1f},{low} {line(whole)} {x(whole[-1][0]):.1f},{low}"
