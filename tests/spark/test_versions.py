@@ -5,7 +5,6 @@ Each version is installed once into the user's cache folder, as PySpark takes mi
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -17,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from ottla.spark.jars import cache_folder
+from support.tables.spark_versions import NEWEST, OLDEST, pyspark_of
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDEST, NEWEST = "4.0.0", "4.3.0"
 
 CHILD = """
 import json, sys
@@ -52,21 +50,6 @@ found["again"] = ottla.spark.archive(topic, out + "/archive", **options).records
 print("FOUND " + json.dumps(found))
 spark.stop()
 """
-
-
-def pyspark_of(version: str) -> Path:
-    """A folder to put in front of PYTHONPATH."""
-    base = cache_folder()
-    base.mkdir(parents=True, exist_ok=True)
-    target = base / f"pyspark-{version}"
-    with (base / f".pyspark-{version}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.is_dir():
-            work = base / f".pyspark-{version}.{os.getpid()}"
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(work)]
-            subprocess.run([*command, f"pyspark=={version}"], check=True, timeout=1800)
-            work.rename(target)
-    return target
 
 
 def test_the_versions_that_are_tested_are_those_that_are_admitted() -> None:

@@ -159,6 +159,13 @@ def check_ours(text: str | None, what: str, where: str) -> dict[str, Any]:
     return found
 
 
+def marked_rows(where: str) -> str:
+    return (
+        f"{where}: another engine has marked rows as deleted, which the files do not show; have it rewrite them first "
+        "(OPTIMIZE, REORG or rewrite_data_files)"
+    )
+
+
 def columns_added(there: Iterable[Any], wanted: Iterable[Any], where: str) -> list[Any]:
     """The fields (with `name` and `type`) that a table lacks. A column with a different type is an error."""
     known = {one.name: one.type for one in there}

@@ -28,6 +28,7 @@ from ottla.spark.pipelines.commits import (
     State,
     check_ours,
     columns_added,
+    marked_rows,
     put_in_place,
 )
 from ottla.spark.pipelines.errors import PipelineError, explain
@@ -107,12 +108,14 @@ class DeltaLog(CommitLog):
         table = self._table()
         state = State(table.version())
         self._serial = self._newest(table, state)
-        # delta-rs does not report which files have deletion vectors, and refuses tables that may have some.
-        state.rows_deleted = "deletionVectors" in (table.protocol().reader_features or ())
+        state.rows_deleted = bool(_deleted(table))
         for row in _rows(table):
             file = _file(row)
             state.files[file.path] = file
         return state
+
+    def deleted_rows(self) -> dict[str, Any]:
+        return _deleted(self._table())
 
     def _newest(self, table: DeltaTable, state: State) -> int:
         """Load what our newest commit carried. Return its transaction number, or -1 if there is none."""
@@ -202,6 +205,9 @@ class DeltaLog(CommitLog):
         from deltalake.transaction import AddAction, RemoveAction
 
         keys = table.metadata().partition_columns
+        if change.remove and not _deleted(table).keys().isdisjoint(change.remove):
+            # delta-rs cannot name the vector of a file that it removes, and without it readers would keep the file.
+            raise PipelineError(marked_rows(self.store.root))
         offsets = json.dumps(json.loads(text)["marks"])
         # Files that only replace others are not news to readers of the change feed.
         is_new = bool(change.marks) or not change.remove
@@ -253,6 +259,20 @@ def _rows(table: DeltaTable) -> list[dict[str, Any]]:
     import pyarrow
 
     found: list[dict[str, Any]] = pyarrow.table(table.get_add_actions(flatten=True)).to_pylist()
+    return found
+
+
+def _deleted(table: DeltaTable) -> dict[str, Any]:
+    """By file: the numbers of the rows that another engine has marked as deleted (deletion vectors)."""
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return {}
+    import numpy as np
+    import pyarrow
+
+    base = table.table_uri.rstrip("/") + "/"
+    found: dict[str, Any] = {}
+    for row in pyarrow.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().to_pylist():
+        found[row["filepath"].removeprefix(base)] = np.flatnonzero(~np.asarray(row["selection_vector"], dtype=bool))
     return found
 
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.spark.pipelines.commits import FOLDER, Change, CommitLog, DataFile, State
+from ottla.spark.pipelines.commits import FOLDER, Change, CommitLog, DataFile, State, marked_rows
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.formats import DEFAULT_FORMAT, Kind, find_log, log_for
 from ottla.spark.pipelines.stores import Store
@@ -131,10 +131,7 @@ class Table:
     def url(self, file: DataFile) -> str:
         """The URL where Spark reads a file. Other engines may have put their files elsewhere."""
         if self.state.rows_deleted:
-            raise PipelineError(
-                f"{self.store.root}: another engine has marked rows as deleted, which the files do not show; have it "
-                "rewrite them first (OPTIMIZE, REORG or rewrite_data_files)"
-            )
+            raise PipelineError(marked_rows(self.store.root))
         return self.place(file)
 
     def place(self, file: DataFile) -> str:
