@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from ottla.cli.main import main
+from ottla.spark.pipelines.formats import Kind
+from ottla.spark.pipelines.stores import LocalStore
+from support.tables.table_writer import open_table
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -160,6 +163,33 @@ def test_mistakes_are_reported_before_spark_starts(words: tuple[str, ...], line:
     done = child(*words, "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
     assert line in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("archive", "--out", "photos"), "photos holds files that no pipeline wrote (a.jpg); name an empty folder"),
+        (("archive", "--out", "t", "--format", "delta"), "t was begun with --format parquet; go on with that"),
+        (("snapshot", "--out", "t"), "t was written by the pipeline 'archive'; name another folder"),
+        (
+            ("archive", "--out", "x", "--format", "iceberg", "--catalog", "http://127.0.0.1:1"),
+            "the catalog http://127.0.0.1:1 cannot be used: Connection refused",
+        ),
+    ],
+)
+def test_a_place_that_cannot_be_used_is_reported_before_spark_starts(
+    words: tuple[str, ...], line: str, broker: Any, make_topic: Any, admin: Any, until: Any, tmp_path: Path
+) -> None:
+    topic = make_topic(1)
+    until(lambda: topic in admin.list_topics(timeout=60).topics, "the topic")
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").touch()
+    open_table(LocalStore(str(tmp_path / "t")), Kind("parquet")).close()
+    places = [str(tmp_path / word) if word in ("photos", "t", "x") else word for word in words]
+    done = child(places[0], topic, *places[1:], "-b", broker.bootstrap, PATH="/nowhere", JAVA_HOME="")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert line in done.stderr
+    assert not (tmp_path / "x").exists()
 
 
 def test_other_commands_cost_no_spark() -> None:

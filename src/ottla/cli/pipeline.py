@@ -115,10 +115,13 @@ def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Checked immediately: a wrong format or catalog can be found without Spark."""
     from ottla.spark.pipelines.formats import check_format
+    from ottla.spark.pipelines.tables import check_target
 
     found = {name: getattr(arguments, name) for name in ("format", "catalog", "table_name")}
     found["catalog_options"] = pairs(arguments.catalog_option, "--catalog-option")
-    check_format(**found)
+    target = check_format(**found)
+    if arguments.out is not None and arguments.verb != "sql":  # whose table may be Spark's own
+        check_target(arguments.out, arguments.verb, target)
     return {name: value for name, value in found.items() if value}
 
 
@@ -151,6 +154,8 @@ def _check_topics(arguments: argparse.Namespace) -> None:
 def _archive(arguments: argparse.Namespace) -> int:
     from ottla.spark import archive
 
+    if arguments.decode != (arguments.registry is not None):
+        raise UsageError("values are decoded by the schemas of a registry: name both --decode and --registry")
     _check_topics(arguments)
     how = {"compression": arguments.compression, "decode": arguments.decode, **_registry_options(arguments)}
     done = _run(arguments, archive, topics=arguments.topics, out=arguments.out, **how)

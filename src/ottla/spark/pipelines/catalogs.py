@@ -19,7 +19,7 @@ from typing import Any, Final
 from ottla.spark.pipelines.commits import FOLDER
 from ottla.spark.pipelines.errors import PipelineError
 from ottla.spark.pipelines.login import client_properties
-from ottla.spark.pipelines.stores import ArrowStore, LocalStore, read_json
+from ottla.spark.pipelines.stores import ArrowStore, LocalStore, Store, read_json
 
 POINTER: Final = f"{FOLDER}/iceberg.json"
 NAME: Final = "ottla"
@@ -45,9 +45,26 @@ def declare(store: ArrowStore, catalog: str | None, options: Mapping[str, str], 
         raise PipelineError(
             f"{store.root} is in a bucket, which takes no database and no rename: name a catalog with --catalog"
         )
+    # A pointer to a catalog that was mistyped, or is down, would be in the way of the next attempt.
+    check_reachable(store, catalog, options)
     pointer = {"catalog": catalog or "sql", "options": dict(options), "table": name}
     store.write_new(POINTER, json.dumps(pointer, indent=1).encode())
     return pointer
+
+
+def check_reachable(store: Store, catalog: str | None, options: Mapping[str, str]) -> None:
+    """Raise unless the catalog of a new table answers. The table's own folder needs no server."""
+    if catalog in (None, "sql", "hadoop") or not isinstance(store, ArrowStore):
+        return
+    from pyiceberg.exceptions import NoSuchTableError
+
+    opened = open_catalog(store, {"catalog": catalog, "options": options})
+    try:
+        opened.table_exists((NAMESPACE, "ottla"))
+    except NoSuchTableError:
+        pass
+    except Exception as error:  # from the database or HTTP
+        raise unreachable(catalog, error) from None
 
 
 def find(store: ArrowStore) -> dict[str, Any]:
@@ -76,5 +93,7 @@ def open_catalog(store: ArrowStore, pointer: Mapping[str, Any]) -> Any:
 
 def unreachable(named: str, error: BaseException) -> PipelineError:
     shown = re.sub(r"//[^/@]*@", "//…@", named)  # hide passwords
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+    # HTTP clients wrap the reason in the names of their classes.
+    found = re.search(r"\[Errno -?\d+\] ([^'\")]+)", str(error))
+    reason = found[1] if found else (str(error).splitlines() or [type(error).__name__])[0][:200]
     return PipelineError(f"the catalog {shown} cannot be used: {reason}")

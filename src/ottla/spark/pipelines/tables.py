@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.spark.pipelines.commits import FOLDER, Change, CommitLog, DataFile, State, marked_rows
 from ottla.spark.pipelines.errors import PipelineError, explain
 from ottla.spark.pipelines.formats import DEFAULT_FORMAT, Kind, find_log, log_for
-from ottla.spark.pipelines.stores import Store
+from ottla.spark.pipelines.stores import Store, is_local, open_store
 from ottla.spark.pipelines.topics import Offsets
 
 if TYPE_CHECKING:
@@ -66,10 +66,7 @@ class Table:
             if log is None:
                 _refuse_foreign(store)
                 log = log_for(store, target or Kind(DEFAULT_FORMAT))
-            if target is not None and target.format != log.format:
-                raise PipelineError(
-                    f"{store.root} was begun with --format {log.format}; go on with that, or name another folder"
-                )
+            _refuse_other_format(store, log, target)
             if log.describe() is None:
                 made = {"format": FORMAT, "kind": kind, "id": uuid.uuid4().hex, **identity}
                 log.create(made, _arrow(schema), partition_by)
@@ -181,6 +178,31 @@ def _arrow(schema: StructType | None) -> Any:
     from ottla.spark.arrow import arrow_schema
 
     return pyarrow.schema([field.with_nullable(True) for field in arrow_schema(schema)])
+
+
+def check_target(location: str, kind: str, target: Kind | None) -> None:
+    """Check before Spark starts that a pipeline can write there. Only local folders can be checked this early."""
+    if not is_local(location):
+        return
+    store = open_store(location, None)
+    log = find_log(store)
+    if log is None:
+        _refuse_foreign(store)
+        if target is not None and target.format == "iceberg":
+            from ottla.spark.pipelines.catalogs import check_reachable
+
+            check_reachable(store, target.catalog, target.catalog_options)
+        return
+    _refuse_other_format(store, log, target)
+    if log.describe() is not None:
+        _description(store, log, kind)
+
+
+def _refuse_other_format(store: Store, log: CommitLog, target: Kind | None) -> None:
+    if target is not None and target.format != log.format:
+        raise PipelineError(
+            f"{store.root} was begun with --format {log.format}; go on with that, or name another folder"
+        )
 
 
 def _refuse_foreign(store: Store) -> None:
