@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -375,35 +373,6 @@ def test_a_topic_that_is_made_again_under_way(
     with pytest.raises(PipelineError, match=f"^topic '{topic}' was deleted and created again"):
         ottla.spark.archive(topic, out, max_records=10, **options)
     assert [(record[1], record[2]) for record in archived(spark, out)] == [(n, b"old") for n in range(10)]
-
-
-def test_a_driver_that_is_killed(
-    spark: Any, broker: Any, make_topic: Any, send: Any, kill_after: Any, tmp_path: Path
-) -> None:
-    """SIGKILL at random moments: during a batch, between batches, in a commit; then once to the end."""
-    topic = make_topic(2)
-    for partition in (0, 1):
-        send(topic, [(b"k%d" % n, b"v" * 100) for n in range(1000)], partition)
-    out = tmp_path / "a"
-    command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "archive", topic, "--out", str(out)]
-    command += ["--bootstrap", broker.bootstrap, "--master", "local[2]", "--max-records", "60", "--json"]
-    chance = random.Random(topic)
-    manifests = out / "_ottla" / "manifests"
-
-    def commits() -> int:
-        return len(list(manifests.glob("*[0-9].json")))
-
-    for _ in range(3):
-        wanted = commits() + chance.randint(1, 4)
-        kill_after(command, lambda: commits() >= wanted, chance)  # noqa: B023
-        seen = sorted(path.name for path in out.glob("topic=*/**/*.parquet"))
-        assert len(seen) == len(set(seen))
-    left = 2000 - sum(file.records for file in Table.open(LocalStore(str(out))).state.files.values())
-    done = ottla.spark.archive(topic, str(out), bootstrap=broker.bootstrap, spark=spark)
-    assert done.records <= left
-    found = archived(spark, str(out))
-    assert [(record[0], record[1]) for record in found] == [(p, n) for p in (0, 1) for n in range(1000)]
-    assert ottla.spark.verify(str(out), bootstrap=broker.bootstrap, spark=spark).problems == []
 
 
 def test_other_file_systems(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -237,33 +235,6 @@ def test_a_query(name: str, spark: Any, broker: Any, make_topic: Any, send: Any,
     assert sorted(row["n"] for row in arrow(out, name).to_pylist()) == [0, 2, 4, 6]
     with pytest.raises(PipelineError, match="a format is that of the table"):
         ottla.spark.sql("select 1 from t", **options)
-
-
-@FORMATS
-def test_a_driver_that_is_killed(
-    name: str, spark: Any, broker: Any, make_topic: Any, send: Any, kill_after: Any, tmp_path: Path
-) -> None:
-    """A whole Spark, now and then; test_formats.py kills around the commits, many times."""
-    topic = make_topic(2)
-    for partition in (0, 1):
-        send(topic, [(b"k%d" % n, b"v" * 100) for n in range(1000)], partition)
-    out = tmp_path / "a"
-    command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "archive", topic, "--out", str(out)]
-    command += ["--bootstrap", broker.bootstrap, "--master", "local[2]", "--max-records", "60", "--json"]
-    command += ["--format", name]
-    chance = random.Random(topic)
-    log = out / ("_delta_log" if name == "delta" else "metadata")
-
-    def commits() -> int:
-        return len(list(log.glob("*.json")))
-
-    for _ in range(2):
-        wanted = commits() + chance.randint(2, 4)
-        kill_after(command, lambda: commits() >= wanted, chance)  # noqa: B023
-    forget(out)
-    ottla.spark.archive(topic, str(out), bootstrap=broker.bootstrap, spark=spark)
-    assert places(out, name) == [(topic, p, n) for p in (0, 1) for n in range(1000)]
-    assert ottla.spark.verify(str(out), bootstrap=broker.bootstrap, spark=spark).problems == []
 
 
 def test_from_the_command_line(
