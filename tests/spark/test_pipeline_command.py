@@ -81,7 +81,8 @@ def test_a_file_of_pipelines_ends_with_a_table(ottla: Run, make_topic: Any, send
     send(topic, [(b"k", b'{"n": 1}'), (None, b"no json")])
     file = tmp_path / "p.yaml"
     typed = {"name": "typed", "pipeline": "parse", "topics": topic, "value_format": "json", "schema": "n INT"}
-    entries = [{**typed, "out": str(tmp_path / "p")}, {"name": "look", "pipeline": "quality", "topics": topic}]
+    query = {"name": "rows", "pipeline": "sql", "query": "select 7 as seven from t", "table": {"t": topic}, "limit": 1}
+    entries = [query, {**typed, "out": str(tmp_path / "p")}, {"name": "look", "pipeline": "quality", "topics": topic}]
     file.write_text(json.dumps({"bootstrap": os.environ["OTTLA_BOOTSTRAP"], "pipelines": entries}))
     code, out, err = ottla("run", file)
     assert code == 0, err
@@ -89,7 +90,9 @@ def test_a_file_of_pipelines_ends_with_a_table(ottla: Run, make_topic: Any, send
     assert told.startswith("typed: found something, 2 records in ")
     assert told.endswith("; 1 record did not match")
     assert looked == "look: found something, 1 null keys"
-    head, first, second = (line.split() for line in out.splitlines())
+    *rows, head, asked, first, second = (line.split() for line in out.splitlines())
+    assert rows == [["seven"], ["7"], []]
+    assert asked[:4] == ["rows", "done", "-", "1"]
     assert head == ["PIPELINE", "RESULT", "IN", "OUT", "DEAD", "LETTERS", "FINDINGS", "LOST", "LAG", "FILES", "SECONDS"]
     assert first[:-1] == ["typed", "found", "something", "2", "1", "1", "-", "0", "0", "1"]
     assert second[:6] == ["look", "found", "something", "2", "-", "-"]

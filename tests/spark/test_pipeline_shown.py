@@ -18,6 +18,7 @@ from ottla.spark.pipelines.jobs import Progress
 from ottla.spark.pipelines.quality import Findings, Quality
 from ottla.spark.pipelines.sql import Answer
 from ottla.spark.pipelines.streams import Loss, Summary
+from ottla.spark.pipelines.upkeep import Upkeep
 from ottla.spark.pipelines.verify import PartitionReport, Verification
 
 LIVE = re.compile(r"\r\x1b\[2Kstarting Spark 4\.2\.0 … \d+ s")
@@ -109,4 +110,7 @@ def test_the_row_of_a_result(pipeline: str, result: Any, cells: tuple[str, ...])
 def test_lines_say_what_was_found() -> None:
     assert one_line(Quality([Findings("t", 0, 8, gaps=3, null_keys=1)])) == "3 gaps, 1 null keys"
     assert one_line(Compaction("a", files_before=9, files_after=2)) == "9 files are 2 now"
+    assert one_line(Compaction("a", files_before=9, files_after=2, dry_run=True)) == "9 files would be 2"
+    assert one_line(Upkeep("a", files=["x"], bytes=5)) == "1 file removed, 5 B"
+    assert one_line(Upkeep("a", files=["x"], bytes=5, dry_run=True)) == "1 file would be removed, 5 B"
     assert one_line(summary(details={"bad": 5})).endswith("; 5 records did not match")

@@ -24,7 +24,7 @@ from ottla.cli.pipeline_options import (
     add_verify,
 )
 from ottla.cli.pipeline_run import run_file
-from ottla.cli.pipeline_shown import connection_options, finish, interrupted, pairs, plain_row, speed
+from ottla.cli.pipeline_shown import answer_table, connection_options, finish, interrupted, pairs, plain_row, speed
 from ottla.cli.pipeline_spark import Bar, Stop, interrupt, signals_restored, spark_for
 
 
@@ -364,7 +364,7 @@ def _sql(arguments: argparse.Namespace) -> int:
     elif answer.written_to is not None:
         print(f"written to {answer.written_to} in {answer.seconds:.1f} s")
     else:
-        print(terminal.table(answer.columns, [list(plain_row(row).values()) for row in answer.rows]))
+        print(answer_table(answer))
         if answer.truncated:
             terminal.note(f"only the first {arguments.limit} rows are shown; --limit shows more")
     return interrupted() if answer.interrupted else OK

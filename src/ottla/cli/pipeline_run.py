@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ottla.cli import terminal
 from ottla.cli.common import FAILED, OK
-from ottla.cli.pipeline_shown import connection_options, interrupted, plain_row, speed
+from ottla.cli.pipeline_shown import answer_table, connection_options, interrupted, plain_row, speed
 from ottla.cli.pipeline_spark import Bar, Stop, spark_for
 
 _HEAD: Final = ("PIPELINE", "RESULT", "IN", "OUT", "DEAD LETTERS", "FINDINGS", "LOST", "LAG", "FILES", "SECONDS")
@@ -42,6 +42,8 @@ def run_file(arguments: argparse.Namespace) -> int:
             shown.append({"name": entry.name, "pipeline": entry.pipeline, **_result_json(result)})
             if not arguments.json:
                 terminal.note(f"{entry.name}: {outcome.result}, {one_line(result)}")
+                if entry.pipeline == "sql" and result.written_to is None:
+                    print(answer_table(result), end="\n\n")
 
         run_declared(
             chosen, on_done=on_done, spark=spark, on_progress=bar.show, on_warning=terminal.warn, stop=stop.event
@@ -132,7 +134,9 @@ def one_line(result: Any) -> str:
     if hasattr(result, "clean"):
         return str(result.told())
     if hasattr(result, "files_after"):
-        return f"{result.files_before} files are {result.files_after} now"
+        become = "would be {}" if result.dry_run else "are {} now"
+        return f"{result.files_before} files {become.format(result.files_after)}"
     if hasattr(result, "versions"):
-        return f"{terminal.counted(len(result.files), 'file')} removed, {terminal.human_bytes(result.bytes)}"
+        removed = "would be removed" if result.dry_run else "removed"
+        return f"{terminal.counted(len(result.files), 'file')} {removed}, {terminal.human_bytes(result.bytes)}"
     return f"written to {result.written_to}" if result.written_to else terminal.counted(len(result.rows), "row")

@@ -56,6 +56,11 @@ def speed(summary: Any) -> str:
     return f"{terminal.counted(summary.records, 'record')} in {summary.seconds:.1f} s ({rate}/s)"
 
 
+def answer_table(answer: Any) -> str:
+    """The rows of a query."""
+    return terminal.table(answer.columns, [list(plain_row(row).values()) for row in answer.rows])
+
+
 def plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Values that JSON and a table can show."""
     return {key: _shown(value) for key, value in row.items()}

@@ -83,7 +83,8 @@ def snapshot(
         summary = run_batches(job, keeper.write, table, job.range()[0])
         keys = keeper.keys()
         if keeper.without_key:
-            job.warn(f"{keeper.without_key} records without a key were left out")
+            many = f"{keeper.without_key} records without a key were"
+            job.warn(f"{'1 record without a key was' if keeper.without_key == 1 else many} left out")
         summary.details = {"out": store.root, "keys": keys, "without_key": keeper.without_key}
         summary.details |= {"format": table.format, "written": keys, "files": len(table.state.files)}
     return summary
