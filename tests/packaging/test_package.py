@@ -8,9 +8,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -111,30 +112,39 @@ def test_the_sdist_builds_the_same_wheel(dist: list[Path], wheel: Path, tmp_path
     assert (tmp_path / "dist" / wheel.name).read_bytes() == wheel.read_bytes()
 
 
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """That any user can enter. Those of pytest are closed, and each pytest that starts closes the outer one again."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.mark.slow
-def test_a_broker_installed_with_pip_serves(index: Path, tmp_path: Path, bare_environment: dict[str, str]) -> None:
+def test_a_broker_installed_with_pip_serves(index: Path, public_folder: Path, bare_environment: dict[str, str]) -> None:
     """As an ordinary user, without a network and without a home folder that can be written."""
-    run(sys.executable, "-m", "venv", "--without-pip", "venv", env=bare_environment, cwd=tmp_path)
-    python = tmp_path / "venv" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", python]
-    run(*pip, "install", "--quiet", "--find-links", index, "ottla", env=bare_environment, cwd=tmp_path)
-    version = run(python, "-m", "ottla", "--version", env=bare_environment, cwd=tmp_path)
+    home, read_only = public_folder / "home", public_folder / "read-only"
+    for folder in (home, read_only):
+        folder.mkdir()
+        folder.chmod(0o555)
+    env = {**bare_environment, "HOME": str(home)}
+    run(sys.executable, "-m", "venv", "--without-pip", "venv", env=env, cwd=public_folder)
+    programs = public_folder / "venv" / "bin"
+    pip = [sys.executable, "-m", "pip", "--python", programs / "python"]
+    run(*pip, "install", "--quiet", "--find-links", index, "ottla", env=env, cwd=public_folder)
+    version = run(programs / "python", "-m", "ottla", "--version", env=env, cwd=public_folder)
     assert version.strip() == f"ottla {ottla.__version__}"
-    read_only = tmp_path / "read-only"
-    read_only.mkdir(mode=0o500)
-    at_home = list(Path(bare_environment["HOME"]).iterdir())
-    serves([*_as_nobody(tmp_path), tmp_path / "venv" / "bin" / "ottla"], bare_environment, read_only)
+    at_home = list(home.iterdir())
+    serves([*_as_nobody(), programs / "ottla"], env, read_only)
     assert list(read_only.iterdir()) == []
-    assert list(Path(bare_environment["HOME"]).iterdir()) == at_home
+    assert list(home.iterdir()) == at_home
 
 
-def _as_nobody(folder: Path) -> list[str]:
-    """A prefix that gives up root, where the tests run as root; the user must be able to enter the folder."""
+def _as_nobody() -> list[str]:
+    """A prefix that gives up root, where the tests run as root."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return []
-    while not folder.stat().st_mode & 0o001:
-        folder.chmod(folder.stat().st_mode | 0o011)
-        folder = folder.parent
     return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 
