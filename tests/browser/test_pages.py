@@ -66,7 +66,7 @@ def test_an_open_transaction_is_seen_and_aborted(open_page: Any, broker: Any) ->
     producer.produce("orders", b"v")
     producer.flush(20)
     page: Page = open_page("/transactions")
-    expect(page.get_by_role("img", name="Timeline of 1 transaction")).to_be_visible()
+    expect(page.get_by_role("group", name="Timeline of 1 transaction")).to_be_visible()
     page.get_by_role("region", name="Transactional ids").get_by_role("link", name="checkout").click()
     expect(page.get_by_role("img", name="Last stable offset 0, high watermark 1")).to_be_visible()
     page.get_by_role("button", name="Abort", exact=True).click()
