@@ -38,8 +38,9 @@ class Driver:
 
     def __init__(self, file: Path, master: str, classes: str) -> None:
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {classes}"}
-        self._log = file.with_suffix(".log")
-        with self._log.open("wb") as log:
+        environment.pop("SPARK_CONF_DIR", None)  # of other tests: no archive is made with a folder in the class path
+        self.log = file.with_suffix(".log")
+        with self.log.open("wb") as log:
             self._child = subprocess.Popen(
                 [*COMMAND, str(file), "--master", master, "--json"],
                 cwd=file.parent,
@@ -52,7 +53,7 @@ class Driver:
 
     def check(self) -> bool:
         """That it has not ended by itself."""
-        assert self._child.poll() is None, self._log.read_text()
+        assert self._child.poll() is None, self.log.read_text()
         return True
 
     def kill(self) -> int:
@@ -86,8 +87,9 @@ def shared_classes(folder: Path, start: Any, until: Any) -> str:
     """The option that has a JVM take its classes from an archive. The first test that needs the archive makes it."""
     path = folder / "spark-classes.jsa"
     if not path.exists():
-        start(f"-XX:ArchiveClassesAtExit={path}").stop()
-        until(path.exists, "the archive of classes")
+        driver = start(f"-XX:ArchiveClassesAtExit={path}")
+        driver.stop()
+        until(path.exists, lambda: f"the archive of classes:\n{driver.log.read_text()}")
     return f"-XX:SharedArchiveFile={path}"
 
 
