@@ -8,8 +8,8 @@ from ottla.errors import (
     NONE,
     FencedLeaderEpoch,
     FetchSessionIdNotFound,
+    InconsistentTopicId,
     InvalidFetchSessionEpoch,
-    NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
     UnknownTopicId,
@@ -171,17 +171,22 @@ def test_an_empty_fetch_waits_for_max_wait(wire: Wire) -> None:
     assert (answer.error_code, answer.responses) == (NONE, [])
 
 
-def test_a_deleted_topic_ends_a_long_poll(make_topic, wire: Wire, connect) -> None:
+@pytest.mark.parametrize("version", [12, 13, 17])
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+def test_a_deleted_topic_ends_a_long_poll(
+    session: tuple[int, int], version: int, make_topic, wire: Wire, connect
+) -> None:
     topic = make_topic()
-    wire.send(wire.fetch_request([(topic, 0, 0)], max_wait_ms=LONG_WAIT_MS), 12)
+    wire.send(wire.fetch_request([(topic, 0, 0)], version, session=session, max_wait_ms=LONG_WAIT_MS), version)
     assert still_waiting(wire)
-    gone = connect().call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10000), 5)
+    delete(connect(), topic)
+    (answer,) = wire.receive().responses[0].partitions
+    assert (answer.error_code, answer.aborted_transactions) == (UnknownTopicOrPartition.code, None)
+
+
+def delete(wire: Wire, topic: str) -> None:
+    gone = wire.call(DeleteTopicsRequest(topic_names=[topic], timeout_ms=10000), 5)
     assert gone.responses[0].error_code == NONE
-    assert wire.receive().responses[0].partitions[0].error_code in (
-        UnknownTopicOrPartition.code,
-        NotLeaderOrFollower.code,
-        UnknownTopicId.code,
-    )
 
 
 # Leader epochs
@@ -308,3 +313,36 @@ def test_an_unknown_topic_stays_in_the_session(topic: str, wire: Wire, unique) -
         if found:
             break
     assert records_of(found[0].partitions[0])[0].value == b"x"
+
+
+@pytest.mark.parametrize("version", [13, 15, 17])
+def test_a_session_keeps_the_name_of_a_deleted_topic(version: int, make_topic, wire: Wire) -> None:
+    topic = make_topic()
+    old_id = wire.topic_id(topic)
+    opened = wire.call(wire.fetch_request([(topic, 0, 0)], version, session=(0, 0)), version)
+    epochs = iter(range(1, 1000))
+
+    def news(*places: tuple[str, int, int]) -> dict[bytes, tuple[int, object]]:
+        session = opened.session_id, next(epochs)
+        answer = wire.call(wire.fetch_request(places, version, session=session, max_wait_ms=100), version)
+        assert answer.error_code == NONE
+        return {t.topic_id: (p.error_code, p.aborted_transactions) for t in answer.responses for p in t.partitions}
+
+    def until(wanted: int) -> dict[bytes, tuple[int, object]]:
+        """On Apache Kafka a topic goes and comes a moment after the answer."""
+        found = news()
+        for _ in range(100):
+            if old_id in found and found[old_id][0] == wanted:
+                break
+            found = news()
+        return found
+
+    delete(wire, topic)
+    assert until(UnknownTopicOrPartition.code) == {old_id: (UnknownTopicOrPartition.code, [])}
+    wire.create_topic(topic)
+    wire.produce(topic, batch(b"new"))
+    assert until(InconsistentTopicId.code) == {old_id: (InconsistentTopicId.code, None)}
+    assert list(news((topic, 0, 0)).items()) == [
+        (old_id, (InconsistentTopicId.code, None)),
+        (wire.topic_id(topic), (NONE, None)),
+    ]

@@ -12,6 +12,7 @@ from ottla.errors import (
     NONE,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
+    InconsistentTopicId,
     InvalidFetchSessionEpoch,
     KafkaError,
     NotLeaderOrFollower,
@@ -153,9 +154,9 @@ def fetch(ctx: RequestContext, request: FetchRequest) -> Answer[FetchResponse]:
 def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
     """Refuse an unknown isolation level. Kafka notices it only if a partition is read."""
     reading = Reading(ctx, request, plan)
-    for key in plan.partitions:
+    for key, wanted in plan.partitions.items():
         try:
-            reading.partition(key)
+            reading.partition(key, wanted)
         except _NOT_READ:
             continue
         except KafkaError:
@@ -168,7 +169,7 @@ def _refuse_isolation(ctx: RequestContext, request: FetchRequest, plan: FetchPla
 class Reading:
     """One pass over the partitions of a fetch."""
 
-    __slots__ = ("bytes_read", "ctx", "failed", "plan", "request", "results")
+    __slots__ = ("bytes_read", "ctx", "failed", "has_waited", "plan", "request", "results")
 
     def __init__(self, ctx: RequestContext, request: FetchRequest, plan: FetchPlan) -> None:
         self.ctx = ctx
@@ -176,6 +177,7 @@ class Reading:
         self.plan = plan
         self.bytes_read = 0
         self.failed = False
+        self.has_waited = False
         self.results: list[tuple[PartitionKey, SessionPartition, PartitionData]] = []
 
     def read(self) -> None:
@@ -196,6 +198,10 @@ class Reading:
                 data = self._read_partition(key, wanted, left, at_least_one)
             except _NOT_READ as error:
                 self.failed = True
+                if self.has_waited:
+                    # It was found before the wait, so Kafka notices the error while it reads.
+                    self.results.append((key, wanted, _failed(wanted.index, error.code)))
+                    continue
                 refused = unknown_ids if isinstance(error, UnknownTopicId) else not_read
                 refused.append((key, wanted, _not_read(wanted.index, error.code)))
                 continue
@@ -216,23 +222,31 @@ class Reading:
             self.results += unknown_ids
             self.results += not_read
 
-    def partition(self, key: PartitionKey) -> Partition:
+    def partition(self, key: PartitionKey, wanted: SessionPartition) -> Partition:
         """The partition that a fetch names, by topic id from v13 on."""
         name, index = key
         broker = self.ctx.services
+        is_id_known = True
         if not isinstance(name, str):
             topic = broker.metadata.topics_by_id.get(name)
-            if topic is None:
+            if topic is not None:
+                wanted.topic = topic.name
+            elif not wanted.topic:
                 raise UnknownTopicId()
-            name = topic.name
+            # A session and a waiting fetch keep the name of a topic that is deleted, as in Kafka.
+            is_id_known = topic is not None
+            name = wanted.topic
         if broker.authorizer is not None:
             self._check_allowed(name)
         try:
-            return broker.replicas.leader(name, index)
+            partition = broker.replicas.leader(name, index)
         except NotLeaderOrFollower:
             if self.ctx.version < _FIRST_RACK_VERSION:
                 raise
-            return self._follower(name, index)
+            partition = self._follower(name, index)
+        if not is_id_known:
+            raise InconsistentTopicId()  # another topic has the name now
+        return partition
 
     def _follower(self, name: str, index: int) -> Partition:
         """A consumer may read from any replica (KIP-392), but only if a leader is known."""
@@ -255,7 +269,7 @@ class Reading:
     def _read_partition(
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
     ) -> PartitionData:
-        partition = self.partition(key)
+        partition = self.partition(key, wanted)
         partition.check_leader_epoch(max(wanted.current_leader_epoch, -1))
         diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
         if diverging is not None:
@@ -422,7 +436,8 @@ class LongPoll:
         self._reading = reading
         self._arrived = reading.bytes_read
         self._scheduled = False
-        self._partitions = [reading.partition(key) for key in reading.plan.partitions]
+        reading.has_waited = True
+        self._partitions = [reading.partition(key, wanted) for key, wanted in reading.plan.partitions.items()]
         self.reply: Reply[FetchResponse] = Reply(self._forget, at_once=True)
         self._timer: TimerHandle = broker.timer.schedule(reading.request.max_wait_ms, self._time_is_up)
         for partition in self._partitions:
@@ -475,7 +490,7 @@ def _failed(index: int, code: int) -> PartitionData:
 
 
 def _not_read(index: int, code: int) -> PartitionData:
-    """Like `_failed`, but aborted transactions are null instead of empty, because nothing was read."""
+    """Like `_failed`, but aborted transactions are empty instead of null, because nothing was read."""
     data = _failed(index, code)
     data.aborted_transactions = []
     return data

@@ -117,7 +117,7 @@ class ReplicaReading(Reading):
     def _read_partition(
         self, key: PartitionKey, wanted: SessionPartition, left: int, at_least_one: bool
     ) -> PartitionData:
-        partition = self.partition(key)
+        partition = self.partition(key, wanted)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         partition.check_leads()
         leadership = partition.leadership
