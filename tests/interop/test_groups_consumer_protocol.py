@@ -281,6 +281,28 @@ def test_leave_group_removes_static_members_by_instance_id(group: str, topic: st
 
 
 @pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"member_id": " \t"}, InvalidRequest.code, "MemberId can't be empty."),
+        ({"member_id": "\0"}, InvalidRequest.code, "MemberId can't be empty."),
+        ({"member_id": " ", "group_id": " "}, InvalidRequest.code, "MemberId can't be empty."),
+        ({"member_id": "\xa0"}, GroupIdNotFound.code, "Consumer group {} not found."),
+        ({"rack_id": "\x1f"}, InvalidRequest.code, "RackId can't be empty."),
+        ({"rack_id": "\xa0"}, GroupIdNotFound.code, "Consumer group {} not found."),
+        ({"instance_id": " "}, InvalidRequest.code, "InstanceId can't be empty."),
+        ({"instance_id": "\u3000"}, GroupIdNotFound.code, "Consumer group {} not found."),
+    ],
+)
+def test_an_id_that_java_trims_to_nothing_is_blank(
+    fields: dict[str, str], code: int, message: str, group: str, wire: Wire
+) -> None:
+    """Control characters are, and spaces beyond ASCII are not."""
+    asked = ConsumerGroupHeartbeatRequest(**{"group_id": group, "member_id": "m", "member_epoch": 4, **fields})
+    found = wire.call(asked, 1)
+    assert (found.error_code, found.error_message) == (code, message.format(group))
+
+
+@pytest.mark.parametrize(
     ("epoch", "message"),
     [
         (1, "MemberId can't be empty."),

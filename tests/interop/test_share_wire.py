@@ -39,6 +39,7 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     ReadShareGroupStateRequest,
     ReadShareGroupStateSummaryRequest,
+    ShareFetchRequest,
     ShareGroupDescribeRequest,
     WriteShareGroupStateRequest,
 )
@@ -71,6 +72,10 @@ def filled(wire: Wire, topic: str) -> tuple[str, tuple[bytes, int]]:
     ("member", "epoch", "fields", "code", "message"),
     [
         ("", 0, {}, InvalidRequest.code, ""),
+        (" ", 0, {}, InvalidRequest.code, "MemberId can't be empty."),
+        ("\0", 3, {}, InvalidRequest.code, "MemberId can't be empty."),
+        ("\xa0", 3, {}, GroupIdNotFound.code, "Share group {} not found."),
+        ("m", 3, {"rack": "\xa0"}, GroupIdNotFound.code, "Share group {} not found."),
         ("a" * 37, 3, {}, InvalidRequest.code, ""),
         ("a" * 36, 3, {}, GroupIdNotFound.code, "Share group {} not found."),
         ("m", 0, {"topics": None}, InvalidRequest.code, "SubscribedTopicNames must be set in first request."),
@@ -89,6 +94,20 @@ def test_refused_heartbeats(
     one.name = member
     answer = one.beat(epoch, **{"topics": [topic], **fields})
     assert (answer.error_code, answer.error_message or "") == (code, message.format(one.group))
+
+
+def test_only_a_group_that_is_null_is_refused(topic: str, wire: Wire) -> None:
+    """An empty name opens a session, though no group can have it."""
+
+    def fetched(group: str | None, epoch: int) -> int:
+        request = ShareFetchRequest(
+            group_id=group, member_id="m", share_session_epoch=epoch, max_records=1, batch_size=1
+        )
+        code: int = wire.call(request, 1).error_code
+        return code
+
+    assert [fetched(None, 0), fetched("", 0), fetched("", 1), fetched("", -1)] == [InvalidRequest.code, 0, 0, 0]
+    assert fetched("", 1) == ShareSessionNotFound.code
 
 
 def test_members_join_share_and_leave(sharer: MakeSharer, make_topic: Any, wire: Wire) -> None:

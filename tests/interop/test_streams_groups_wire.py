@@ -114,6 +114,7 @@ INVALID = {
     "regex": ({"topology": REGEX}, "Regular expressions for source topics are not supported yet."),
     "no member": ({"member_id": ""}, "MemberId can't be empty."),
     "blank member": ({"member_id": " "}, "MemberId can't be empty."),
+    "trimmed member": ({"member_id": "\0"}, "MemberId can't be empty."),
     "blank rack": ({"rack_id": " "}, "RackId can't be empty."),
     "no timeout": ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
     "null active": ({"active_tasks": None}, "ActiveTasks must be empty when (re-)joining."),

@@ -34,7 +34,14 @@ LEAVE_EPOCH: Final = -1
 LEAVE_STATIC_EPOCH: Final = -2
 FIRST_EPOCH: Final = 1
 
+_BLANKS: Final = "".join(map(chr, range(ord(" ") + 1)))
+
 T = TypeVar("T")
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing is left after Java's trim(). It removes control characters, but no spaces beyond ASCII."""
+    return not text.strip(_BLANKS)
 
 
 class ModernMember(Protocol):

@@ -59,7 +59,8 @@ def check_supported(ctx: RequestContext) -> None:
 
 
 def _check_member(group_id: str | None, member_id: str | None) -> tuple[str, str]:
-    if not group_id or not member_id or len(member_id) > SHARE_MEMBER_ID_MAX:
+    # Kafka refuses a group that is null, but not an empty name.
+    if group_id is None or not member_id or len(member_id) > SHARE_MEMBER_ID_MAX:
         raise InvalidRequest("")
     return group_id, member_id
 

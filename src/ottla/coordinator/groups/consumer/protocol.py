@@ -34,7 +34,7 @@ from ottla.coordinator.groups.consumer.records import (
     target_record,
 )
 from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error
-from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol, is_blank
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import NOTHING, Result
@@ -136,13 +136,14 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
 
     def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         # Before v1 the broker generates the id of a joining member; other requests need one, unless the epoch is wrong.
-        if not request.member_id and (version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH):
+        needs_id = version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
+        if needs_id and is_blank(request.member_id):
             raise InvalidRequest("MemberId can't be empty.")
-        if not request.group_id.strip():
+        if is_blank(request.group_id):
             raise InvalidRequest("GroupId can't be empty.")
-        if request.instance_id is not None and not request.instance_id.strip():
+        if request.instance_id is not None and is_blank(request.instance_id):
             raise InvalidRequest("InstanceId can't be empty.")
-        if request.rack_id is not None and not request.rack_id.strip():
+        if request.rack_id is not None and is_blank(request.rack_id):
             raise InvalidRequest("RackId can't be empty.")
         if request.member_epoch == JOIN_EPOCH:
             if request.rebalance_timeout_ms == -1:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.coordinator.groups.consumer.assignors import MemberSpec, Target
 from ottla.coordinator.groups.interfaces import SHARE_MEMBER_ID_MAX
-from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, ModernProtocol
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, ModernProtocol, is_blank
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.share.group import (
@@ -325,11 +325,13 @@ PROTOCOL = ShareProtocol
 
 
 def _validate(request: ShareGroupHeartbeatRequest) -> None:
-    if not request.member_id.strip() or len(request.member_id) > SHARE_MEMBER_ID_MAX:
+    if not request.member_id or len(request.member_id) > SHARE_MEMBER_ID_MAX:
         raise InvalidRequest("")
-    if not request.group_id.strip():
+    if is_blank(request.member_id):
+        raise InvalidRequest("MemberId can't be empty.")
+    if is_blank(request.group_id):
         raise InvalidRequest("GroupId can't be empty.")
-    if request.rack_id is not None and not request.rack_id.strip():
+    if request.rack_id is not None and is_blank(request.rack_id):
         raise InvalidRequest("RackId can't be empty.")
     if request.member_epoch == JOIN_EPOCH:
         if not request.subscribed_topic_names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_STATIC_EPOCH
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_STATIC_EPOCH, is_blank
 from ottla.coordinator.groups.streams.topology import ConfiguredSubtopology
 from ottla.errors import InvalidRequest, StreamsInvalidTopology
 from ottla.wire.messages.streams_groups import StreamsGroupHeartbeatRequest
@@ -18,7 +18,7 @@ def validate(request: StreamsGroupHeartbeatRequest) -> None:
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
-        if text is not None and not text.strip():
+        if text is not None and is_blank(text):
             raise InvalidRequest(f"{name} can't be empty.")
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
     if request.member_epoch == JOIN_EPOCH:
