@@ -263,6 +263,8 @@ def test_group_overrides() -> None:
         ),
         ({"match": "x=y"}, "Illegal client matching pattern: x=y"),
         ({"match": "client_id=("}, "Illegal client matching pattern: client_id=("),
+        ({"match": "client_id"}, "Illegal client matching pattern: client_id"),
+        ({"match": "client_id="}, "Illegal client matching pattern: client_id="),
     ],
 )
 def test_client_metrics_that_kafka_refuses(overrides: dict[str, str], message: str) -> None:

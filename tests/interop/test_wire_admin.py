@@ -15,6 +15,7 @@ from ottla.enums import (
     ScramMechanism,
 )
 from ottla.errors import (
+    NONE,
     InvalidConfig,
     InvalidRequest,
     InvalidTopicException,
@@ -152,6 +153,32 @@ def test_configs_of_a_new_topic(
             [("interval.ms", AlterConfigOp.SET, "100")],
             InvalidRequest.code,
             "Subscription name can't be empty",
+        ),
+        *(
+            (
+                ConfigResourceType.CLIENT_METRICS,
+                "sub",
+                [("match", AlterConfigOp.SET, pattern)],
+                InvalidConfig.code,
+                f"Illegal client matching pattern: {pattern}",
+            )
+            for pattern in ("client_id", "client_id=", "client_id==x", "client_id=(", "=x", "nope=x")
+        ),
+        *(
+            (ConfigResourceType.CLIENT_METRICS, "sub", [("match", AlterConfigOp.SET, pattern)], NONE, None)
+            for pattern in ("client_id=x=", "client_id=.*x{2}", r" client_id = [\w-]+ ")
+        ),
+        *(
+            (ConfigResourceType.BROKER, "", [(f"listener.name.plaintext.{key}", AlterConfigOp.SET, "5")], NONE, None)
+            for key in ("max.connections", "max.connection.creation.rate", "num.network.threads")
+        ),
+        (
+            ConfigResourceType.BROKER,
+            "",
+            [("listener.name.plaintext.max.connections.per.ip", AlterConfigOp.SET, "5")],
+            InvalidRequest.code,
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "[listener.name.plaintext.max.connections.per.ip]",
         ),
         (
             ConfigResourceType.CLIENT_METRICS,

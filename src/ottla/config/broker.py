@@ -56,6 +56,9 @@ _THREAD_COUNTS = (
     *(_CLEANER_THREADS, "background.threads"),
 )
 
+_CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
+"""Of the settings of a listener, Kafka lets only these be set for all brokers."""
+
 _DEFAULTS = {key.name: key.default for key in ALL_KEYS.values()}
 
 
@@ -421,7 +424,7 @@ def _with_identity(static: Mapping[str, str]) -> dict[str, str]:
 def _is_cluster_wide(name: str) -> bool:
     """Whether a key is cluster-wide. Unknown names count as such, because they may belong to a plugin."""
     if name.startswith(LISTENER_PREFIX):
-        return False
+        return name.removeprefix(LISTENER_PREFIX).partition(".")[2] in _CLUSTER_WIDE_PER_LISTENER
     key = ALL_KEYS.get(name)
     return key is None or key.mode == CLUSTER_WIDE
 

@@ -183,13 +183,23 @@ def check_client_metrics(values: Mapping[str, Any], _broker: Mapping[str, Any]) 
             f"Invalid value {interval} for interval.ms, interval must be between 100 and 3600000 (1 hour)"
         )
     for pattern in values["match"]:
-        name, _, expression = pattern.partition("=")
-        try:
-            re.compile(expression.strip())
-        except re.error:
-            name = ""
-        if name.strip() not in CLIENT_MATCH_KEYS or "=" in expression:
+        name, expression = client_match(pattern)
+        if name not in CLIENT_MATCH_KEYS or not expression or "=" in expression or not _is_expression(expression):
             raise ConfigError(f"Illegal client matching pattern: {pattern}")
+
+
+def client_match(pattern: str) -> tuple[str, str]:
+    """(what is matched, regular expression). Java's split leaves out empty parts at the end."""
+    name, _, expression = pattern.rstrip("=").partition("=")
+    return name.strip(), expression.strip()
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
 
 
 def _conflict(values: Mapping[str, Any], first: str, relation: str, second: str) -> ConfigError:

@@ -10,6 +10,7 @@ import zlib
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.config.rules import client_match
 from ottla.enums import ConfigResourceType
 from ottla.errors import (
     InvalidRequest,
@@ -148,9 +149,9 @@ def _selects(patterns: tuple[str, ...], traits: ClientTraits) -> bool:
     """Whether all patterns match. They run on RE2, because clients choose the text; a pattern that only Java supports
     (such as a look-ahead) selects nobody."""
     for pattern in patterns:
-        name, _, expression = pattern.partition("=")
+        name, expression = client_match(pattern)
         try:
-            if not compile_pattern(expression.strip()).fullmatch(getattr(traits, name.strip())):
+            if not compile_pattern(expression).fullmatch(getattr(traits, name)):
                 return False
         except InvalidPattern:
             return False
