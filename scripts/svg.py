@@ -41,7 +41,7 @@ class Picture:
     def labelled(
         self, x: float, y: float, width: float, height: float, text: str, kind: str = "box", words: str = ""
     ) -> None:
-        """A box with a text in its middle."""
+        """A box with text in the middle."""
         self.box(x, y, width, height, kind)
         self.words(x + width / 2, y + height / 2 + 4.5, text, words, "middle")
 

@@ -45,6 +45,18 @@ BANNED = {
     r"[,:] also (with|after|without|when)\b": "even with, even after …",
     r"\bsomebody\b": "name the person or program; a client, a caller, anyone",
     r"\bas from\b": "as … prints, sends or returns it",
+    r"\bgo(es)? on\b": "continue",
+    r"\b(was|were) begun\b": "was started, was created",
+    r"; there are \{": "say what they are: '; the brokers are 1, 2'",
+    r"\bname another (cluster|folder|registry)\b": "choose another …",
+    r"\b(is|are|be) there already\b": "already exists",
+    r"\b0 takes\b": "0 chooses, 0 for",
+    r"\b(it|a clock) right(?=[;.]| \|)": "correct it",
+    r"(?<!\bthere )\b(is|are) no (?!longer|more\b|other|such|need|reason|less|good|\{)[a-z]+": "is not a …",
+    r"\b(bytes|continues?|continuing|missing|stop|stopping) behind\b": "after",
+    r"\b(until|with|most|of) so many\b": "this many, that many",
+    r"(?<!\bin )\ba text\b": "a string; text",
+    r"[:;#] who [a-z]+ [a-z]+ (can|gets|sees|ends|loses|waits|comes)\b": "name the client, the writer or the reader",
 }
 
 
@@ -116,7 +128,9 @@ def test_every_rule_finds_something() -> None:
 measure. Works as ever. Tries in vain. Says so in as many words. Takes it that. All but for one, all else, seen of late.
 Its log went another way. Or the other way round, in the place of it. Report what became of it: nothing but a line that
 can be had, a JSON object a line. Whatever else, also if somebody waits, also after a crash, as from a file.
-Who lags goes."""
+Who lags goes. It goes on as it was begun; there are {names}; name another folder. It is there already. Port 0 takes a
+free one. 0 sets it right. This is no batch, with bytes behind it, until so many bytes of a text; who was reading can
+wait."""
     found = "\n".join([*findings(bad), *findings("Who lags goes.")])
     assert [advice for advice in BANNED.values() if advice not in found] == []
     assert len(findings("Who lags goes.")) == len(findings("Gone. Who lags goes.")) == 1

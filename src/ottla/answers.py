@@ -3,7 +3,7 @@
 A call of a handler or a coordinator returns an `Answer`: the value itself, which is the common case and costs
 nothing, or a `Reply`. These functions accept both:
 
-    then(answer, go_on)        go on with the value
+    then(answer, go_on)        continue with the value
     attempt(call, on_error)    turn an error of the call, now or later, into a value
     gather(answers)            wait for several, in their order
     in_slices(items, …)        work on many items without keeping others waiting

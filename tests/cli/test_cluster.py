@@ -52,7 +52,7 @@ def test_the_command_line_kills_pauses_and_partitions_brokers(capsys: pytest.Cap
         assert json.loads(run("status", "--json")[1])["brokers"]["2"] == "down"
         assert run("start", "2")[0] == 0
         code, said = run("kill", "9")
-        assert code == 1 and "there are 1, 2, 3" in said
+        assert code == 1 and "the brokers are 1, 2, 3" in said
     assert main(["cluster", "--control", "http://127.0.0.1:1", "status"]) == 1
     assert "was it started with --control?" in capsys.readouterr().err
 

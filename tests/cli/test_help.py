@@ -158,7 +158,7 @@ def test_wrong_words_are_usage_errors(ottla: Any) -> None:
         (("serve", "--workers", "0"), "0 is not a number of workers (1 to 32)"),
         (("topics",), "needs a verb: create, list, describe, alter or delete"),
         (("topics", "lst"), "unknown verb 'lst'; did you mean list?"),
-        (("topics", "move"), "unknown verb 'move'; there are create, list, describe, alter and delete"),
+        (("topics", "move"), "unknown verb 'move'; choose create, list, describe, alter or delete"),
         (("topics", "create", "t", "-p", "x"), "argument -p/--partitions: 'x' is not a whole number"),
         (("topics", "create", "t", "-p"), "argument -p/--partitions: needs a value"),
     ):

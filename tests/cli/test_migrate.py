@@ -296,7 +296,7 @@ def test_into_apache_kafka(ottla: Any, source: Any, kafka: Any, tmp_path: Path) 
 def test_out_of_apache_kafka_with_gaps(
     ottla: Any, kafka: Any, start_broker: Any, tmp_path: Path, eventually: Any
 ) -> None:
-    """Transactions, aborted ones too, and a compacted topic: groups go on at the right record of what is left."""
+    """Transactions, aborted ones too, and a compacted topic: groups continue at the right record of what is left."""
     from confluent_kafka import Producer
 
     compact = "cleanup.policy=compact min.cleanable.dirty.ratio=0.01 max.compaction.lag.ms=1 segment.bytes=1048576"

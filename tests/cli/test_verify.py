@@ -425,7 +425,7 @@ def test_a_missing_middle_segment(ottla: Any, partition: Path) -> None:
     first, last = int(gone.stem), int(following.stem) - 1
     name, problem = next((name, problem) for name, problem in found if "are missing" in problem)
     assert name == following.name
-    assert f"offsets {first} to {last} are missing in front of it" in problem
+    assert f"offsets {first} to {last} are missing before it" in problem
     assert f"--delete-records-before 0:{last + 1}" in problem
 
 

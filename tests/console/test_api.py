@@ -93,7 +93,7 @@ def test_a_topic_is_created_changed_emptied_and_deleted(console: Console) -> Non
         ("GET", "/topics/nope", None, 404, "topic 'nope' does not exist"),
         ("DELETE", "/topics/nope", None, 404, "topic 'nope' does not exist"),
         ("POST", "/topics", {"name": "bad/name"}, 409, "INVALID_TOPIC_EXCEPTION"),
-        ("POST", "/topics", {"name": 7}, 400, "'name', a text"),
+        ("POST", "/topics", {"name": 7}, 400, "'name', a string"),
         ("POST", "/topics", {"name": "x", "partitions": 0}, 400, "partitions=0"),
         ("POST", "/topics", {"name": "x", "configs": {"no.such": "1"}}, 409, "no.such"),
         ("GET", "/groups/nope", None, 404, "no group 'nope'"),

@@ -98,7 +98,7 @@ class Folder(World):
         client = self.connect()
         found = [value.rstrip(b".") for _, value in await self.read_all(client, "t", 0, isolation=1)]
         assert await Committer.committed(client, "g", "t", 0) == 17
-        # and it goes on: the next record is read at its offset
+        # and it continues: the next record is read at its offset
         end = self.broker.replicas.leader("t", 0).log.log_end_offset
         answer = await produce(client, "t", 0, build_batch([Record(0, 1, None, b"more")]))
         assert (answer.error_code, answer.base_offset) == (0, end)
@@ -255,7 +255,7 @@ TABLE: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "a temporary file": (lambda f: (f / T / "leader-epoch-checkpoint.tmp").write_bytes(b"x") and None, ALL, ALL),
     "an orphaned index": (lambda f: (f / T / f"{777:020d}.index").write_bytes(b"x") and None, ALL, ALL),
     "a deleted topic": (deleted_topic, ALL, ALL),
-    "a log that is no segment": (lambda f: (f / T / "notes.log").write_text("hello") and None, ALL, ALL),
+    "a log that is not a segment": (lambda f: (f / T / "notes.log").write_text("hello") and None, ALL, ALL),
     "a log with a short name": (lambda f: (f / T / "7.log").write_text("hello") and None, ALL, ALL),
     "a foreign file": (lambda f: (f / "notes.txt").write_text("hello") and None, ALL, ALL),
     "a foreign folder": (lambda f: (f / "lost+found").mkdir(), ALL, ALL),
@@ -269,7 +269,7 @@ HARMLESS = {
     "topic id missing",
     "half a roll",
     "half a deletion",
-    "a log that is no segment",
+    "a log that is not a segment",
     "a log with a short name",
     "a foreign file",
     "a foreign folder",

@@ -1,6 +1,6 @@
 """A real disk in trouble: full, failing, read-only, and a process out of file handles.
 
-The request gets KAFKA_STORAGE_ERROR, the log says it once, everything else goes on, and so does the rest when the
+The request gets KAFKA_STORAGE_ERROR, the log says it once, everything else continues, and so does the rest when the
 trouble is over.
 """
 
@@ -62,7 +62,7 @@ def test_a_full_disk(start_broker: Callable[..., Any], small_disk: Path) -> None
                 assert answer.error_code == KafkaStorageError.code
                 refused += 1
         assert len(acknowledged) > 20
-        # Everything that needs no room goes on.
+        # Everything that needs no room continues.
         assert wire.metadata("t").topics[0].error_code == 0
         assert records_of(wire.fetch("t", 0))[0].value == acknowledged[0]
         lines = [line for line in broker.text().splitlines() if "No space left" in line]
@@ -92,7 +92,7 @@ def test_workers_end_together_when_their_data_folder_is_gone(start_broker: Calla
         while wire.produce("t", batch(bytes(500_000))).error_code == 0:
             pass  # until a new segment cannot be made
     assert broker.process.wait(60) == 1
-    assert "cannot go on without it" in broker.text()
+    assert "cannot continue without it" in broker.text()
 
 
 def test_out_of_file_handles(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_slow_readers_cost_no_memory_and_delay_no_other_client(start_broker: Cal
         assert wire.produce("t", batch(b"x")).error_code == 0
         assert time.monotonic() - began < 30
         assert memory_kb(broker) - memory_before < GROWTH_MAX_KB
-        # One of them goes on after all, a little at a time, and gets everything.
+        # One of them continues after all, a little at a time, and gets everything.
         got = readers[0].receive()
         assert len(got.responses[0].partitions[0].records) >= MEGABYTES << 20
         for reader in readers:

@@ -1,4 +1,4 @@
-"""Clients go on after kills of workers while their transactions time out. `scripts/stalls` runs longer."""
+"""Clients continue after kills of workers while their transactions time out. `scripts/stalls` runs longer."""
 
 import subprocess
 import sys

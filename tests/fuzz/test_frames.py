@@ -1,4 +1,4 @@
-"""Tens of thousands of odd frames: the broker refuses them, one by one, and goes on serving.
+"""Tens of thousands of odd frames: the broker refuses them, one by one, and continues serving.
 
 `OTTLA_FUZZ_FRAMES=1000000` throws a million; `OTTLA_FUZZ_SEED` others.
 """

@@ -129,7 +129,7 @@ def cluster(_cluster: Clustered) -> Iterator[Clustered]:
 
 @pytest.fixture
 def check() -> Iterator[Callable[[object, object], None]]:
-    """`check(found, expected)` goes on after a difference: a comparison shows all of them at once."""
+    """`check(found, expected)` continues after a difference: a comparison shows all of them at once."""
     differences: list[str] = []
 
     def compare(found: object, expected: object) -> None:

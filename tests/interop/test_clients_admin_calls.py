@@ -52,7 +52,7 @@ def test_delete_records(driver: Driver, topic: str) -> None:
     assert low in (4, None)  # sarama and kafkajs keep it to themselves
     assert [got.offset for got in driver.read(topic)] == [4, 5, 6, 7, 8, 9]
     refused(driver, OffsetOutOfRange.code, "records_delete", topic=topic, partition=0, offset=11)
-    # What is gone already is no error, and -1 is the end.
+    # Deleting what is already gone is not an error, and -1 is the end.
     if driver.client.name != "kafkajs":  # refuses both itself, or waits
         assert driver.call("records_delete", topic=topic, partition=0, offset=2) in (4, None)
     driver.call("records_delete", topic=topic, partition=0, offset=-1)

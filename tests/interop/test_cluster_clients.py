@@ -1,4 +1,4 @@
-"""Real clients on a cluster whose nodes fail: they go on, and nothing acknowledged is lost.
+"""Real clients on a cluster whose nodes fail: they continue, and nothing acknowledged is lost.
 
 The same tests run on Apache Kafka with `--cluster kafka`; those of data folders are for Ottla only.
 """

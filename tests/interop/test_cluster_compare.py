@@ -203,7 +203,7 @@ def test_a_reader_in_another_rack_is_sent_to_its_replica(cluster: Clustered, uni
     cluster.wait(lambda: len(records_of(fetched(cluster, 2, topic, rack="b"))) == 1, "the record on the follower")
     part = fetched(cluster, 2, topic, rack="b")
     check((part.high_watermark, part.last_stable_offset, part.preferred_read_replica), (1, 1, -1))
-    # Beyond the follower's end: the reader goes on with the leader.
+    # Beyond the follower's end: the reader continues with the leader.
     part = fetched(cluster, 2, topic, 5, rack="b")
     check((part.error_code, part.high_watermark), (OffsetOutOfRange.code, -1))
     check(fetched(cluster, 2, topic, 1, rack="a").preferred_read_replica, -1)

@@ -159,7 +159,7 @@ def test_a_leader_is_paused(cluster: Clustered, unique: Unique, check: Check) ->
 
 
 def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Check) -> None:
-    """Two of three are stopped, then the last one; who may lead comes back last."""
+    """Two of three are stopped, then the last one; the one that may lead comes back last."""
     topic = cluster.create(unique("t"), [[1, 2, 3]], min_insync_replicas=2)
     check(cluster.produced(1, topic, b"a"), 0)
     cluster.stop(3)

@@ -1,4 +1,4 @@
-"""The folder of a controller of a quorum: Kafka's tool reads it, and a Kafka controller goes on with it, and back."""
+"""The folder of a controller of a quorum: Kafka's tool reads it, and a Kafka controller continues with it, and back."""
 
 import shutil
 from pathlib import Path

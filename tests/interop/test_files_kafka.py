@@ -1,4 +1,4 @@
-"""The data folder is a Kafka log dir: Kafka reads what Ottla writes, and either broker goes on with the other's."""
+"""The data folder is a Kafka log dir: Kafka reads what Ottla writes, and either broker continues with the other's."""
 
 import dataclasses
 import os
@@ -176,7 +176,7 @@ def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
 
 
 def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
-    """Another broker goes on with the group as it was."""
+    """Another broker continues with the group as it was."""
     first, second = members
     find_coordinator(wire, first.group)
     found = wait_for(lambda: (seen := described(wire, first.group)).error_code == 0 and seen)
@@ -248,7 +248,7 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
 
 
 def test_both_brokers_continue_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:
-    """Ottla spreads partitions and moves one, Kafka goes on and moves it back, and Ottla finds it there."""
+    """Ottla spreads partitions and moves one, Kafka continues and moves it back, and Ottla finds it there."""
     # The script keeps Kafka's data in `logs`, and formats only a folder that is not.
     folders = [tmp_path / "kafka" / name for name in ("logs", "more", "most")]
     joined = ",".join(map(str, folders))

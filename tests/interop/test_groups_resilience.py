@@ -176,7 +176,7 @@ def members() -> Iterator[Callable[..., Driver]]:
 
 @pytest.mark.parametrize(("client", "config"), list(restarted_members()))
 def test_the_coordinator_restarts(client: Client, config: dict, start_broker, members, tmp_path) -> None:
-    """A stop and a crash of the broker: members go on by themselves, from what was committed."""
+    """A stop and a crash of the broker: members continue by themselves, from what was committed."""
     data = tmp_path / "data"
     broker = start_broker(data)
     with Wire(broker.address) as wire:

@@ -23,7 +23,7 @@ def sharer(wire: Wire, unique: Callable[[str], str]) -> MakeSharer:
 
 @pytest.fixture
 def fill(wire: Wire, topic: str) -> Callable[..., tuple[str, Place]]:
-    """Writes batches of so many records each."""
+    """Writes batches of this many records each."""
 
     def write(*sizes: int) -> tuple[str, Place]:
         for size in sizes:

@@ -1,4 +1,4 @@
-"""Streams groups outlive the broker: members go on with the epochs and tasks that they had."""
+"""Streams groups outlive the broker: members continue with the epochs and tasks that they had."""
 
 import signal
 from collections.abc import Callable

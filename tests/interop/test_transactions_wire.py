@@ -378,7 +378,7 @@ def test_repeated_ends(begin, topic: str) -> None:
 
     assert one.end(True).error_code == InvalidTxnState.code
     assert codes(first - 1) == (ProducerFenced.code, ProducerFenced.code)
-    one.finish(False)  # nothing was begun: only the epoch ends
+    one.finish(False)  # no transaction was started: only the epoch ends
     assert one.epoch == first + 1
     assert codes(first) == (InvalidTxnState.code, NONE)
     one.produce(topic, b"x")

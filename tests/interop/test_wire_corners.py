@@ -21,7 +21,7 @@ from support.interop.transacting import Transacting, find_group, mark
 from support.requests import new_topic
 from support.wire import Wire
 
-# -- text that is no UTF-8 is read with replacement characters; the last of these is half a surrogate pair
+# -- text that is not UTF-8 is read with replacement characters; the last of these is half a surrogate pair
 
 NO_TEXT = [
     (b"a\xff\xc3(b", "a\ufffd\ufffd(b"),
@@ -144,7 +144,7 @@ def test_a_fetch_with_an_unknown_replica_id(version: int, epoch: int, code: int,
     assert answer.node_endpoints == []
 
 
-# -- a batch whose transaction could not be verified holds back what comes behind it
+# -- a batch whose transaction could not be verified holds back what comes after it
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_a_session_sends_changes_only(make_topic, wire: Wire) -> None:
     session = full.session_id
     assert session > 0
     assert len(full.responses[0].partitions) == 3
-    # All three go on from 1: an answer without partitions.
+    # All three continue from 1: an answer without partitions.
     quiet = wire.call(wire.fetch_request([(topic, p, 1) for p in range(3)], session=(session, 1)), 12)
     assert (quiet.error_code, quiet.session_id, quiet.responses) == (NONE, session, [])
     # Nothing is repeated: what the session knows is fetched.

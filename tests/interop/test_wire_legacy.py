@@ -69,7 +69,7 @@ def test_old_producers(version: int, magic: int, codec: int, topic: str, wire: W
 def test_old_readers(version: int, magic: int, codec: int, topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"a", b"b", key=b"k", codec=codec))
     wire.produce(topic, batch(b"c", key=b"k", codec=codec))
-    # An answer may end early, for what was converted is larger than what was stored; a reader goes on from there.
+    # An answer may end early, because converted records are larger than stored ones; a reader continues from there.
     found: list[tuple[int, int, bytes | None, bytes | None]] = []
     while len(found) < 3:
         answer = wire.fetch(topic, len(found), version=version)

@@ -126,7 +126,7 @@ def test_refused_batches(make, code: int, topic: str, wire: Wire) -> None:
     answer = wire.produce(topic, make())
     assert (answer.error_code, answer.base_offset) == (code, -1)
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
-    # The connection and the partition go on.
+    # The connection and the partition continue.
     assert wire.produce(topic, batch(b"good")).base_offset == 0
 
 

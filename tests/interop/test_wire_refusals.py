@@ -189,7 +189,7 @@ def test_clients_do_not_write_into_internal_topics(
     assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == InvalidRecord.code
     assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UnknownTopicOrPartition.code
     assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == InvalidRequiredAcks.code
-    # Who says to be the admin client gets as far as the record.
+    # A client that claims to be the admin client gets as far as the record.
     keyless = connect(client_id="__admin_client").produce("__consumer_offsets", batch(b"v"), 0, version, acks)
     assert keyless.error_code == InvalidRecord.code
 

@@ -345,7 +345,7 @@ def test_small_segments_are_merged(bench: Callable[..., Bench]) -> None:
     b.clean()
     assert len(b.log.segments) == 2
     assert b.offsets() == [*range(50, 61)]
-    # Reads that start in a gap go on at the next record there is.
+    # Reads that start in a gap continue at the next record there is.
     assert next(batch.base_offset for batch in b.log.batches(3)) == 50
     assert len(b.log.read(3, 10_000).records) > 0
 

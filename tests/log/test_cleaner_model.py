@@ -175,7 +175,7 @@ class CleanerMachine(RuleBasedStateMachine):
             return
         for producer in list(self.undecided):
             self.end_one(producer, commit=False)
-        for producer in list(self.sequences):  # their last batches go on to the active segment
+        for producer in list(self.sequences):  # their last batches move on to the active segment
             self.batch([(b"last-%d" % producer, b"")], producer)
         for n in range(4):
             self.batch([(b"unique-%d" % n, b"")])

@@ -67,7 +67,7 @@ def test_zeros_that_kafka_preallocated_are_cut(disk: Disk) -> None:
 
 def test_an_index_that_contradicts_itself_is_refused(disk: Disk) -> None:
     disk.open("short").append([b"\1" * 7])
-    with pytest.raises(CorruptIndex, match="no multiple of 8"):
+    with pytest.raises(CorruptIndex, match="not a multiple of 8"):
         OffsetIndex(disk.open("short"), 0).load()
     disk.open("back").append([OffsetIndex.ENTRY.pack(9, 0) + OffsetIndex.ENTRY.pack(4, 100)])
     with pytest.raises(CorruptIndex, match="keys do not grow"):

@@ -200,7 +200,7 @@ def test_max_timestamp_is_the_record_not_the_batch(open_t: Open, make_batch: Mak
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_offset_for_timestamp_in_an_old_format(disk: Disk, open_t: Open, make_batch: Make, codec: int) -> None:
-    """The folder of a broker before 0.11, which goes on in today's format."""
+    """The folder of a broker before 0.11, which continues in today's format."""
     records = [Record(n, START_MS + 10 * n, b"k", b"v") for n in range(5)]
     disk.mkdir("t-0")
     disk.open(f"t-0/{0:020d}.log").append([build_message_set(records, 1, codec)])
@@ -283,7 +283,7 @@ def test_deleted_files_are_renamed_first(disk: Disk, make_batch: Make, clock: Ma
     stems = ["00000000000000000000", "00000000000000000002"]
     expected = [stem + kind for stem in stems for kind in (".index", ".log", ".timeindex")]
     assert sorted(gone) == sorted([f"{name}.deleted" for name in expected] + [f"{stems[1]}.snapshot.deleted"])
-    assert bytes(reading.read())[16] == 2  # who was reading can go on
+    assert bytes(reading.read())[16] == 2  # a reader can continue
     clock.advance(60_000)
     assert not [name for name in disk.scan("t-0") if name.endswith(".deleted")]
 

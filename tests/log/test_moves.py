@@ -213,7 +213,7 @@ def test_a_cancelled_move_leaves_nothing(world: World, make_batch: Make) -> None
     assert (world.names(world.one), world.names(world.two), world.moved) == (["t-0"], [], [])
     world.moves.start(KEY, world.two)
     world.moves.start(KEY, world.two)
-    assert len(world.jobs) == 1, "it is on its way there already"
+    assert len(world.jobs) == 1, "it is already moving there"
     world.logs.delete(*KEY)
     world.moves.cancel(KEY)
     world.work()

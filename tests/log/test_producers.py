@@ -158,7 +158,7 @@ def test_a_late_marker_of_transaction_version_2(open_t: Open, make_batch: Make, 
         log.append([make_marker(1, 5, commit=True)], origin=Origin.COORDINATOR, transaction_version=2)
     for _ in range(2):  # the second is the coordinator's retry
         log.append([make_marker(1, 6, commit=True)], origin=Origin.COORDINATOR, transaction_version=2)
-    # the client goes on with the raised epoch from sequence 0
+    # the client continues with the raised epoch from sequence 0
     with pytest.raises(InvalidProducerEpoch):
         log.append([make_batch(1, producer=(1, 5, 1), transactional=True)])
     assert log.append([make_batch(1, producer=(1, 6, 0), transactional=True)]).first_offset == 3
@@ -310,7 +310,7 @@ def test_a_batch_that_waits_for_its_transaction_delays_later_batches(open_t: Ope
     with pytest.raises(OutOfOrderSequenceNumber, match=r"4 \(incoming seq. number\), 3 \(earliest seen sequence\)"):
         log.append([make_batch(1, producer=(9, 0, 4))])
     assert log.append([make_batch(1, producer=(9, 0, 3))]).first_offset == 0
-    with pytest.raises(OutOfOrderSequenceNumber):  # what is no transaction frees nothing
+    with pytest.raises(OutOfOrderSequenceNumber):  # a batch outside a transaction frees nothing
         log.append([make_batch(1, producer=(9, 0, 4))])
     # The first of several counts; a new epoch starts again; an older one changes nothing.
     log.producers.begins(9, 1, 2, bumps=False, now_ms=START_MS)

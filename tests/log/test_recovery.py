@@ -52,7 +52,7 @@ def test_truncation_at_every_byte_of_the_last_batch(
             ]
         else:
             assert lines == []
-        # and it goes on
+        # and it continues
         assert again.append([make_batch(2, producer=(5, 0, 6))]).first_offset == 6
         again.close_handles()
         disk.remove(name(6, "snapshot"))

@@ -350,7 +350,7 @@ def test_controllers_answer_on_their_listeners() -> None:
 
 def test_names_that_are_wrong() -> None:
     with ottla.Cluster(1, controllers=1) as cluster:
-        with pytest.raises(ValueError, match="there is no controller 'c2'; there are c1"):
+        with pytest.raises(ValueError, match="there is no controller 'c2'; the controllers are c1"):
             cluster.kill_controller("c2")
         with pytest.raises(ValueError, match="a partition needs two sides"):
             cluster.partition_network(["c1"])

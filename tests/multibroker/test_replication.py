@@ -125,7 +125,7 @@ def test_a_lagging_replica_leaves_the_isr_and_returns(run: Any, wire: Any) -> No
         epoch = cluster.partition("t").leader_epoch
         cluster.heal()
         await cluster.wait_in_sync()
-        assert cluster.partition("t").leader_epoch == epoch, "a change of the ISR is no election"
+        assert cluster.partition("t").leader_epoch == epoch, "a change of the ISR is not an election"
         assert values_on(cluster, 3) == [b"a"]
 
     # Its session outlives its lag: the leader drops it, not the controller.

@@ -99,7 +99,7 @@ def test_clients_are_sent_to_the_listener_that_they_came_by(tmp_path: Path) -> N
                     assert [f"{each.host}:{each.port}" for each in answer.brokers] == addresses
                     assert answer.controller_id in BROKERS
         assert cluster.bootstrap == cluster.bootstrap_for("INNER")
-        with pytest.raises(ValueError, match="there are INNER, SSL, CLIENT"):
+        with pytest.raises(ValueError, match="the listeners are INNER, SSL, CLIENT"):
             cluster.bootstrap_for("NOWHERE")
 
     on_cluster(

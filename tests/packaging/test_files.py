@@ -134,7 +134,7 @@ def test_the_action_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
 
 def _started_by_the_entry_point(entry_point: Path, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """As a container's first process does it: what the script starts must outlive it, and its words must be run."""
-    command = [entry_point, "echo", "the container goes on"]
+    command = [entry_point, "echo", "the container continues"]
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
 
 
@@ -159,11 +159,11 @@ def test_the_feature_of_a_dev_container_starts_a_broker(
     entry_point = tmp_path / "prefix" / Path(feature["entrypoint"]).relative_to("/usr/local")
     said = _started_by_the_entry_point(entry_point, env, tmp_path).stdout
     try:
-        assert f"listening on 127.0.0.1:{port}" in said and said.endswith("the container goes on\n")
+        assert f"listening on 127.0.0.1:{port}" in said and said.endswith("the container continues\n")
         with Wire(("127.0.0.1", port)) as wire:
             assert [len(topic.partitions) for topic in wire.metadata("orders").topics] == [3]
         again = _started_by_the_entry_point(entry_point, env, tmp_path)
-        assert again.stdout == "the container goes on\n" and "in use" in again.stderr
+        assert again.stdout == "the container continues\n" and "in use" in again.stderr
     finally:
         stop = [tmp_path / "prefix" / "bin" / "ottla", "stop", str(port)]
         subprocess.run(stop, env=env, check=True, timeout=60)

@@ -147,7 +147,7 @@ def test_wide_values():
 
 
 def with_empty_headers(count, key=b"k"):
-    """One record with so many headers that have no name and no value."""
+    """One record with this many headers, without names and values."""
     body = b"\0\0\0" + encode_varint(len(key)) + key + b"\x01" + encode_varint(count) + b"\0\x01" * count
     return encode_varint(len(body)) + body
 
@@ -175,7 +175,7 @@ def test_no_more_than_so_many_headers_are_looked_at(monkeypatch, headers):
 
 
 def test_headers_are_counted_over_the_whole_batch(monkeypatch):
-    """Many records with a few headers each are bounded too; offset deltas are all 0, so this is no sequence."""
+    """Many records with a few headers each are bounded too; offset deltas are all 0, so this is not a sequence."""
     count, headers = 500, 100
     data = with_empty_headers(headers) * count
     walked, reads = counted_reads(monkeypatch, data, count)

@@ -83,7 +83,7 @@ INVALID = [
     ({"type": "string", "pattern": "("}, "is not a regular expression"),
     ({"type": "object", "patternProperties": {"[": {}}}, "is not a regular expression"),
     ('{"maximum": NaN}', "NaN is not a JSON number"),
-    ('{"title": "\\uD800"}', "half a character"),
+    ('{"title": "\\uD800"}', "unpaired surrogate"),
 ]
 
 

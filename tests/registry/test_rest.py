@@ -145,7 +145,7 @@ def test_unknown_subjects_versions_and_ids_are_404(api: Any) -> None:
 def test_one_schema_has_one_id(api: Any) -> None:
     assert api.register("s", A) == 1 == api.register("t", json.dumps(json.loads(A), indent=2))
     assert api.register("s", AB) == 2
-    # An old version again is no new version, and is not compared with anything.
+    # Registering an old version again makes no new version, and is not compared with anything.
     assert api.register("s", A) == 1
     assert api.ok("GET", "/subjects/s/versions") == [1, 2]
     assert api.ok("GET", "/schemas/ids/1/subjects") == ["s", "t"]

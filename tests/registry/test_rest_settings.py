@@ -181,7 +181,7 @@ def test_modes(api: Any) -> None:
     assert api.error("DELETE", "/subjects/s/versions/1") == refused
     assert api.error("DELETE", "/subjects/s") == refused
     assert api.error("PUT", "/config/s", {"compatibility": "NONE"}) == refused
-    # What is there already can be read, looked up, and "registered".
+    # What already exists can be read, looked up, and "registered".
     assert api.ok("POST", "/subjects/s", body())["id"] == 1 == api.register("s", A)
     assert api.ok("PUT", "/mode/s", {"mode": "READWRITE"}) == {"mode": "READWRITE"}
     assert api.register("s", AB) == 2

@@ -154,7 +154,7 @@ def test_tls_and_tokens_from_a_file(tmp_path: Path, confluent_client: Any) -> No
     ("text", "message"),
     [
         ("[user]\na = 'b'\n", "[user] is unknown"),
-        ("[users]\na = 1\n", "users.a must be a text"),
+        ("[users]\na = 1\n", "users.a must be a string"),
         ("[users]\na = 'b'\n[tls]\nkey = 'k'\n", "needs the first two"),
         ("[users\n", "access.toml: "),
         ("[users]\na = 'b'\n[rights]\na = ['x']\n", "'x' is not a right"),

@@ -331,7 +331,7 @@ def test_a_broker_ends_without_a_folder_that_it_needs(
                 await fail_with_a_new_segment(client, tmp_path / "one", "t", 0)
             await wait_for_async(lambda: not running.broker.is_running)
             assert halted == [True] and running.broker.has_halted
-            assert len(log_lines(caplog, "cannot go on without it")) == 1
+            assert len(log_lines(caplog, "cannot continue without it")) == 1
 
     run(main())
 

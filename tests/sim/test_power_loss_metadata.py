@@ -99,7 +99,7 @@ def snapshots_until_power_fails(fails_before: int, way: int) -> int:
         assert survived
     again = Controller(survived[0] if survived else disk.after_power_loss(chance), clock)
     assert again.state in (written, written | in_doubt)
-    again.append(b"it goes on")
+    again.append(b"it continues")
     again.take_snapshot()
     return spent
 

@@ -48,7 +48,7 @@ def test_the_example(
         )
         said = done.stdout + done.stderr
         # Spark gives a Python process ten seconds to start, which a starved machine does not keep; see `finish`. The
-        # next run goes on where this one was.
+        # next run continues where this one was.
         if _COMPLETE in said or "failed to connect back" not in said or not left:
             break
     # The exit code says nothing: behind a complete run PySpark 4.2 and 4.3 fail at an answer that they do not know,

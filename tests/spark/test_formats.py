@@ -147,7 +147,7 @@ class Full(LocalStore):
 
 @OPEN
 def test_a_disk_that_is_full_at_any_operation(name: str, tmp_path: Path) -> None:
-    """Each operation of a first commit fails in a table of its own, and the next writer goes on where that table is."""
+    """Each operation of a first commit fails in its own table, and the next writer continues where that table is."""
     fails_at, failed = 1, True
     while failed:
         root = str(tmp_path / str(fails_at))
@@ -183,7 +183,7 @@ def test_two_writers_without_a_lock(name: str, processes: Any, tmp_path: Path) -
 
 @OPEN
 def test_a_writer_with_an_old_view_is_turned_away(name: str, tmp_path: Path) -> None:
-    """Its records may be there already; what it had moved into place is seen by nobody."""
+    """Its records may already be in the table; readers do not see what it had moved into place."""
     root = str(tmp_path / "t")
     with tables.open_table(tables.Unlocked(root), KINDS[name]) as one:
         tables.advance(one, 4, 2)
@@ -381,9 +381,9 @@ def test_a_folder_with_a_space_in_its_name(name: str, tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (("orc",), "format is one of parquet, delta, iceberg, not 'orc'"),
-        (("json",), "what the values are says --value-format json"),
-        (("delta", "hadoop"), "a catalog and a table name are Iceberg's"),
-        (("iceberg", "nowhere"), "'nowhere' is no catalog"),
+        (("json",), "to choose the format of the values, use --value-format json"),
+        (("delta", "hadoop"), "only Iceberg has a catalog and a table name"),
+        (("iceberg", "nowhere"), "'nowhere' is not a catalog"),
     ],
 )
 def test_invalid_formats_are_refused(arguments: tuple[str, ...], problem: str) -> None:
@@ -416,7 +416,7 @@ def test_tables_of_other_programs_are_refused(name: str, tmp_path: Path) -> None
 def test_a_table_keeps_its_format(tmp_path: Path) -> None:
     with tables.open_table(LocalStore(str(tmp_path)), KINDS["delta"]):
         pass
-    with pytest.raises(PipelineError, match="was begun with --format delta"):
+    with pytest.raises(PipelineError, match="was created with --format delta"):
         tables.open_table(LocalStore(str(tmp_path)), KINDS["iceberg"])
     with Table.create_or_open(LocalStore(str(tmp_path)), "archive") as table:
         assert table.format == "delta"
@@ -560,6 +560,6 @@ def test_upkeep_as_people_run_it(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert main(["pipeline", "upkeep", root, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["format"] == "delta"
     assert main(["pipeline", "upkeep", str(tmp_path / "nowhere")]) == 1
-    assert "is no folder that `ottla pipeline archive` wrote" in capfd.readouterr().err
+    assert "is not a folder that `ottla pipeline archive` wrote" in capfd.readouterr().err
     assert main(["pipeline", "upkeep", root, "--expire", "5m"]) == 1
     assert len(capfd.readouterr().err.splitlines()) == 1

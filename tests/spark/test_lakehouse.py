@@ -77,7 +77,7 @@ def values(first: int, end: int) -> list[tuple[str, bytes]]:
 
 @WAYS
 def test_an_archive_that_both_change(kind: Way, spark: Any, broker: Any, make_topic: Any, send: Any) -> None:
-    """That Spark reads every commit, and merges, deletes and expires; the pipelines go on, and repeat nothing."""
+    """That Spark reads every commit, and merges, deletes and expires; the pipelines continue, and repeat nothing."""
     topic = make_topic(2, retention_ms=-1)
     options: dict[str, Any] = {"bootstrap": broker.bootstrap, "spark": spark, "source": "ottla"}
     out = str(kind.out)

@@ -176,12 +176,12 @@ def test_wrong_options_are_refused(bucket: str, spark: Any, broker: Any, make_to
     options: dict[str, Any] = {"bootstrap": broker.bootstrap, "spark": spark}
     with pytest.raises(PipelineError, match="add --format delta or iceberg"):
         ottla.spark.archive(topic, f"{bucket}/a", **options)
-    with pytest.raises(PipelineError, match="name a catalog"):
+    with pytest.raises(PipelineError, match="choose a catalog"):
         ottla.spark.archive(topic, f"{bucket}/a", format="iceberg", **options)
     with pytest.raises(PipelineError, match="with --format delta or iceberg only"):
         ottla.spark.sql("select 1 from t", tables={"t": topic}, out=f"{bucket}/a", **options)
-    with pytest.raises(PipelineError, match="Spark writes the checkpoint of a query, and not to s3://"):
+    with pytest.raises(PipelineError, match="Spark writes the checkpoint of a query, and cannot write to s3://"):
         ottla.spark.sql("select 1 from t", tables={"t": topic}, checkpoint=f"{bucket}/c", **options)
-    with pytest.raises(PipelineError, match="Spark writes the findings of quality, and not to s3://"):
+    with pytest.raises(PipelineError, match="Spark writes the findings of quality, and cannot write to s3://"):
         ottla.spark.quality(topic, out=f"{bucket}/a", **options)
     assert list(ObjectStore(bucket).walk("")) == []

@@ -126,7 +126,7 @@ def test_everything_that_a_topic_can_hold(
     found = ottla.spark.verify(out, content=True, **options)
     assert found.problems == []
     gaps = {p.partition: p.gaps for p in found.partitions}
-    # The aborted records, and three markers of which the last may lie behind the last record.
+    # The aborted records, and three markers of which the last may come after the last record.
     assert gaps == {0: 0, 1: 8, 2: 0, 3: 0}
     names = sorted(path.name for path in Path(out).glob("topic=*/date=2026-09-21/*.parquet"))
     assert names[0].startswith(f"{topic}-0-{0:020d}-")
@@ -327,7 +327,7 @@ def test_topics_that_were_deleted_or_created_again(
         ottla.spark.snapshot(topic, str(tmp_path / "s"), checkpoint=f"{out}/_ottla/checkpoint", **options)
     with pytest.raises(PipelineError, match="is the checkpoint of another output"):
         ottla.spark.archive(topic, str(tmp_path / "b"), checkpoint=f"{out}/_ottla/checkpoint", **options)
-    with pytest.raises(PipelineError, match="was begun with --isolation read_committed"):
+    with pytest.raises(PipelineError, match="was created with --isolation read_committed"):
         ottla.spark.archive(topic, out, isolation="read_uncommitted", **options)
     admin.delete_topics([topic])[topic].result(60)
     until(lambda: topic not in admin.list_topics(timeout=60).topics, "the topic's deletion")

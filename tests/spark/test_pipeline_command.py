@@ -151,9 +151,9 @@ def test_without_java(broker: Any, admin: Any, make_topic: Any, until: Any, tmp_
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (("verify", "nosuchdir"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
-        (("compact", "nosuchdir"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
-        (("replay", "nosuchdir", "--to-topic", "t"), "nosuchdir is no folder that `ottla pipeline archive` wrote"),
+        (("verify", "nosuchdir"), "nosuchdir is not a folder that `ottla pipeline archive` wrote"),
+        (("compact", "nosuchdir"), "nosuchdir is not a folder that `ottla pipeline archive` wrote"),
+        (("replay", "nosuchdir", "--to-topic", "t"), "nosuchdir is not a folder that `ottla pipeline archive` wrote"),
         (("parse", "t", "--out", "x", "--value-format", "json", "--schema", "id BIGNT"), "did you mean BIGINT?"),
         (("sql", "select 1 from t", "--schema", "t=id BIGNT"), "did you mean BIGINT?"),
         (("archive", "t", "--out", "s3a://b/t"), "write s3://BUCKET/PATH and add --format delta or iceberg"),
@@ -172,8 +172,8 @@ def test_mistakes_are_reported_before_spark_starts(words: tuple[str, ...], line:
     ("words", "line"),
     [
         (("archive", "--out", "photos"), "photos holds files that no pipeline wrote (a.jpg); name an empty folder"),
-        (("archive", "--out", "t", "--format", "delta"), "t was begun with --format parquet; go on with that"),
-        (("snapshot", "--out", "t"), "t was written by the pipeline 'archive'; name another folder"),
+        (("archive", "--out", "t", "--format", "delta"), "t was created with --format parquet; use that format"),
+        (("snapshot", "--out", "t"), "t was written by the pipeline 'archive'; choose another folder"),
         (
             ("archive", "--out", "x", "--format", "iceberg", "--catalog", "http://127.0.0.1:1"),
             "the catalog http://127.0.0.1:1 cannot be used: Connection refused",

@@ -24,7 +24,7 @@ def places(out: Path | str, name: str) -> list[tuple[str, int, int]]:
 
 
 def forget(out: Path) -> None:
-    """All that is beside the table and is no table."""
+    """Everything in the folder that is not part of the table."""
     shutil.rmtree(out / "_ottla" / "checkpoint")
     (out / "_ottla" / "delta-state.json").unlink(missing_ok=True)
 
@@ -221,7 +221,7 @@ def test_a_query(name: str, spark: Any, broker: Any, make_topic: Any, send: Any,
     once = str(tmp_path / "once")
     assert ottla.spark.sql("select key, count(*) as n from t group by key", out=once, **options).written == 1
     assert arrow(once, name).to_pylist() == [{"key": "a", "n": 4}]
-    with pytest.raises(PipelineError, match="is there already"):
+    with pytest.raises(PipelineError, match="already exists"):
         ottla.spark.sql("select key from t", out=once, **options)
 
     out, checkpoint = tmp_path / "stream", tmp_path / "c"
@@ -256,6 +256,6 @@ def test_from_the_command_line(
     assert main(["pipeline", "verify", out, *common]) == 0
     assert capfd.readouterr().out.splitlines()[-1] == "each offset is in exactly one file"
     assert main(["pipeline", "archive", topic, "--out", out, "--format", "delta", *common]) == 1
-    assert "was begun with --format iceberg" in capfd.readouterr().err
+    assert "was created with --format iceberg" in capfd.readouterr().err
     assert main(["pipeline", "archive", topic, "--out", f"{out}2", "--format", "orc", *common]) == 1
     assert "format is one of parquet, delta, iceberg, not 'orc'" in capfd.readouterr().err

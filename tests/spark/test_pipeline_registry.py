@@ -265,13 +265,13 @@ def test_mistakes_are_reported_before_spark_runs(
         ottla.spark.parse(topic, out, registry=registry.replace("secret", "wrong"), **options)
     with pytest.raises(PipelineError, match=r"127.0.0.1:1 does not answer"):
         ottla.spark.parse(topic, out, registry="http://127.0.0.1:1", **options)
-    with pytest.raises(PipelineError, match="name the one to use with --subject"):
+    with pytest.raises(PipelineError, match="choose one with --subject"):
         ottla.spark.parse([topic, "other"], out, registry=registry, **options)
     with pytest.raises(PipelineError, match="leave out the format and the schema"):
         ottla.spark.parse(topic, out, registry=registry, value_format="avro", **options)
     register(f"{topic}-value", record("O", ("id", "long")))
-    with pytest.raises(PipelineError, match="plain Parquet takes one schema"):
+    with pytest.raises(PipelineError, match="plain Parquet can have only one schema"):
         ottla.spark.archive(topic, out, decode=True, registry=registry, **options)
-    with pytest.raises(PipelineError, match="name both --decode and --registry"):
+    with pytest.raises(PipelineError, match="add both --decode and --registry"):
         ottla.spark.archive(topic, out, decode=True, **options)
     assert not Path(out, "_delta_log").exists()

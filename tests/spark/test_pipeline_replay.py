@@ -1,4 +1,4 @@
-"""Replays keep everything about a record, go on where they stopped wherever that was, and keep time."""
+"""Replays keep everything about a record, continue where they stopped wherever that was, and keep time."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
     assert done.interrupted
     assert 0 < done.records < 400
     assert done.lag == 400 - done.records
-    # Nothing is left open: who reads committed records sees the end of the topic.
+    # No transaction is left open: a reader of committed records sees the end of the topic.
     part = records_of(target, 2)
     assert len(part) == done.records
     rest = ottla.spark.replay(archive, to_topic=target, **options)
@@ -124,7 +124,7 @@ def test_a_replay_that_is_stopped_and_one_whose_group_is_gone(
     target += "-2"
     done = stopped()
     cluster.forget(done.group, cluster.committed(done.group))
-    with pytest.raises(PipelineError, match="which knows how far this replay came, is gone"):
+    with pytest.raises(PipelineError, match="which held the progress of this replay, is gone"):
         ottla.spark.replay(archive, to_topic=target, **options)
     again = ottla.spark.replay(archive, to_topic=target, again=True, **options)
     assert again.records == 400

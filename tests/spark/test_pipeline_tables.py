@@ -52,11 +52,11 @@ def test_parse_json(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_pat
         assert headers["ottla.error"]
     reasons = {bytes(row.value): bytes(row.headers[-1].value).decode() for row in letters}
     assert reasons[b"nope"].startswith("not JSON")
-    assert reasons[b'{"id": "x"}'] == "field 'id': \"x\" is no long"
+    assert reasons[b'{"id": "x"}'] == "field 'id': \"x\" is not of type long"
     assert reasons[b'{"price": 1}'] == "field 'id' is missing"
 
     assert ottla.spark.parse(topic, out, schema=schema, **options).records == 0
-    with pytest.raises(PipelineError, match="was begun with another schema"):
+    with pytest.raises(PipelineError, match="was created with another schema"):
         ottla.spark.parse(topic, out, schema="id INT", **options)
     with pytest.raises(PipelineError, match="the json schema is not valid"):
         ottla.spark.parse(topic, str(tmp_path / "q"), schema="id NOTYPE, x", **options)
@@ -160,7 +160,7 @@ def test_stats(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_path: Pa
         2: (2, True),
         10: (1, False),
     }
-    with pytest.raises(PipelineError, match="was begun with window_ms 60000"):
+    with pytest.raises(PipelineError, match="was created with window_ms 60000"):
         ottla.spark.stats(topic, out, **{**options, "window_ms": 5})
 
 
@@ -257,10 +257,10 @@ def test_change_events(spark: Any, broker: Any, make_topic: Any, send: Any, tmp_
     send(topic, [(b"2", event("d", wrapped=True)), (b"3", event("c", {"id": 3, "again": True}))])
     ottla.spark.snapshot(topic, out, envelope="debezium", **options)
     assert table() == {b"1": {"id": 1, "name": "b"}, b"3": {"id": 3, "again": True}}
-    with pytest.raises(PipelineError, match="was begun with --envelope debezium"):
+    with pytest.raises(PipelineError, match="was created with --envelope debezium"):
         ottla.spark.snapshot(topic, out, **options)
     for value, problem in (
-        (b"no json", "no Debezium envelope in JSON: it has no 'op'"),
+        (b"no json", "not a Debezium envelope in JSON: it has no 'op'"),
         (event("u"), "has the op 'u' without a row"),
         (event("t"), "the source table was truncated"),
     ):

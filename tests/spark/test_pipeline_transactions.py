@@ -1,4 +1,4 @@
-"""Appends that carry their progress: who opens a partition again ends what was open, and goes on behind it."""
+"""Appends that carry their progress. A writer that opens a partition again ends the open transaction first."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def stage(table: Table, first: int, last: int, partition: int = 0) -> dict[str, 
 
 
 def archive_once(store: LocalStore, end: int, step: int) -> None:
-    """An archive of offsets up to `end` in batches; goes on where the table is."""
+    """An archive of offsets up to `end` in batches; continues where the table is."""
     with Table.create_or_open(store, "archive") as table:
         while (mark := table.state.marks.get(("t", 0), 0)) < end:
             table.commit(stage(table, mark, mark + step - 1), marks={("t", 0): mark + step})
@@ -149,7 +149,7 @@ def test_a_table_of_another_kind_and_a_folder_of_other_files_are_refused(tmp_pat
     (tmp_path / "b" / "mine.txt").write_text("")
     with pytest.raises(PipelineError, match=r"holds files that no pipeline wrote \(mine.txt\)"):
         Table.create_or_open(LocalStore(str(tmp_path / "b")), "archive")
-    with pytest.raises(PipelineError, match="is no folder that `ottla pipeline archive` wrote"):
+    with pytest.raises(PipelineError, match="is not a folder that `ottla pipeline archive` wrote"):
         Table.open(LocalStore(str(tmp_path / "c")))
 
 
@@ -263,7 +263,7 @@ def test_avro_values() -> None:
 
 
 def test_avro_values_of_other_versions_of_the_schema(tmp_path: Path) -> None:
-    """The id in front of a value tells which schema it was written with."""
+    """The id at the start of a value identifies the schema that it was written with."""
     from io import BytesIO
 
     import fastavro
@@ -288,7 +288,7 @@ def test_avro_values_of_other_versions_of_the_schema(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="the schema with id 9 is not known"):
         decode(b"\0\0\0\0\x09" + avro(same))
     for given, problem in (
-        ({"x": AVRO}, "a number as its id, not 'x'"),
+        ({"x": AVRO}, "must be a number, not 'x'"),
         ({1: '{"type": "recor"}'}, "the avro schema 1 is not valid"),
         ({1: "gone.avsc"}, r"gone\.avsc cannot be read"),
     ):
@@ -367,8 +367,8 @@ def test_json_schemas(schema: str, columns: str) -> None:
         (b"nope", "not JSON"),
         (b"[1]", "not a JSON object but list"),
         (b'{"at": 1}', "field 'id' is missing"),
-        (b'{"id": "x"}', "field 'id': \"x\" is no long"),
-        (b'{"id": true}', "field 'id': true is no long"),
+        (b'{"id": "x"}', "field 'id': \"x\" is not of type long"),
+        (b'{"id": true}', "field 'id': true is not of type long"),
     ],
 )
 def test_reasons_why_json_does_not_fit(value: bytes, reason: str) -> None:

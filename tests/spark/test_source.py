@@ -219,7 +219,7 @@ def test_offsets_that_retention_took(
     send(topic, [(None, b"v%d" % i) for i in range(10, 30)])
     for future in admin.delete_records([TopicPartition(topic, 0, 25)]).values():
         future.result(60)
-    with pytest.raises(PySparkException, match="Set failOnDataLoss=false to go on"):
+    with pytest.raises(PySparkException, match="Set failOnDataLoss=false to continue"):
         run(finish, spark, way, tmp_path, **options)
     assert run(finish, spark, way, tmp_path, **options, failOnDataLoss="false") == [5]
     found = spark.read.parquet(str(tmp_path / "out"))

@@ -112,8 +112,8 @@ def test_which_partitions() -> None:
         ({**BASE, "minPartitions": "-1"}, "minpartitions is a number"),
         ({**BASE, "kafka.isolation.level": "x"}, "kafka.isolation.level is read_uncommitted or read_committed"),
         ({**BASE, "kafka.security.protocol": "FTP"}, "security.protocol is one of"),
-        ({"kafka.bootstrap.servers": "nonsense:port", "subscribe": "t"}, "is no HOST:PORT"),
-        ({"path": "/d", "subscribePattern": "("}, "is no regular expression"),
+        ({"kafka.bootstrap.servers": "nonsense:port", "subscribe": "t"}, "is not HOST:PORT"),
+        ({"path": "/d", "subscribePattern": "("}, "is not a regular expression"),
         ({"path": "/d", "assign": "t"}, "assign is JSON such as"),
     ],
 )

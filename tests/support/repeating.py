@@ -86,7 +86,7 @@ class Talk:
         return answer
 
     def framed(self, request: Message, version: int, client_id: str, behind: bytes = b"") -> bytes:
-        """A request's frame, with bytes behind the request inside of it."""
+        """A request's frame, with extra bytes after the request."""
         frame = self.client.frame(request, version, client_id, answered=False)
         return sized(frame[4:] + behind)
 

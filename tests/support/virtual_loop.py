@@ -21,7 +21,7 @@ class _JumpingSelector:
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or self._loop._threads:
-            # Only the outside world can go on from here. Real waiting is bounded, so that a thread's result is seen.
+            # Only the outside world can continue from here. Real waiting is bounded, so that a thread's result is seen.
             return self._inner.select(timeout if timeout is None else min(timeout, 0.01))
         events = self._inner.select(0)
         if not events and timeout > 0:

@@ -40,7 +40,7 @@ async def wait_for_async(
     timeout_s: float = PATIENCE_S,
     pause_s: float = 0.005,
 ) -> Found:
-    """The same on an event loop, which goes on meanwhile."""
+    """The same on an event loop, which continues meanwhile."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what() if callable(what) else what}"

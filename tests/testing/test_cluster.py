@@ -155,7 +155,7 @@ def test_wrong_controls_name_the_right_values() -> None:
         cluster.create_topic("t", assignments=[[1, 2]])
         cluster.wait_in_sync()
         for wrong, text in (
-            (lambda: cluster.kill(7), "there are 1, 2, 3"),
+            (lambda: cluster.kill(7), "the brokers are 1, 2, 3"),
             (lambda: cluster.move_leader("t", to=3), "has no replica of t-0"),
             (lambda: cluster.move_leader("x", to=3), "there is no partition x-0"),
             (lambda: cluster.shrink_isr("t", remove=[1]), "leads t-0"),

@@ -117,7 +117,7 @@ def test_a_scenario_on_a_cluster() -> None:
         assert said[:3] == ["stop 2", "start 2", "partition network [[1], [2, 3]]"]
         for wrong, text in (
             ([{"down": 1}], "there is no 'down'"),
-            ([{"kill": 9}], "there are 1, 2, 3"),
+            ([{"kill": 9}], "the brokers are 1, 2, 3"),
             ([{"move_leader": {"topic": "t", "to": 9}}], "has no replica"),
             ([{"move_leader": {"topic": "t", "where": 9}}], "missing a required argument"),
         ):
@@ -144,7 +144,7 @@ def test_everything_is_steered_over_http() -> None:
         for path, body, text in (
             ("/cluster/kill", {"brokers": 1}, "missing a required argument"),
             ("/cluster/reassign", {"topic": "t", "partition": 0, "replicas": [9]}, "cannot be moved"),
-            ("/nothing", {}, "there are /cluster"),
+            ("/nothing", {}, "it has /cluster"),
         ):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 ask(url + path, "POST", body)

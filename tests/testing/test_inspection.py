@@ -199,7 +199,9 @@ def test_the_lag_of_a_group_that_never_committed_is_an_error(broker: ServedBroke
     assert reader.poll(10) is not None
     with pytest.raises(NotFoundError, match="group 'reads' has not committed an offset yet"):
         broker.group("reads").lag()
-    with pytest.raises(NotFoundError, match=r"there is no topic 'ordes'; there are orders; did you mean 'orders'\?"):
+    with pytest.raises(
+        NotFoundError, match=r"there is no topic 'ordes'; the topics are orders; did you mean 'orders'\?"
+    ):
         broker.group("reads").lag(of="ordes")
 
 

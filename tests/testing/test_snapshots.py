@@ -144,6 +144,6 @@ def test_a_snapshot_that_cannot_be_restored_is_refused(tmp_path: Path) -> None:
             memory.restore(folder.snapshot())
         with pytest.raises(TypeError, match=r"what snapshot\(\) returned"):
             memory.restore("state")  # type: ignore[arg-type]
-        assert memory.topic("t").texts() == ["a"], "it goes on as it was"
+        assert memory.topic("t").texts() == ["a"], "it continues as it was"
         with pytest.raises(ValueError, match="in memory"):
             memory.branch(data=tmp_path / "other")

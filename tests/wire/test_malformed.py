@@ -1,4 +1,4 @@
-"""Bytes that are no message: cut short, too long, changed. Decoding raises MalformedMessage, and costs little."""
+"""Bytes that are not a message: cut short, too long, changed. Decoding raises MalformedMessage, and costs little."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_another_group_of_the_same_length_shows() -> None:
 def test_no_template_for_a_request_with_a_different_encoding() -> None:
     numbers = stand_ins(1)
     encoded = commit(*numbers).encode(VERSION)
-    assert RequestTemplate.of(memoryview(bytes(frame(5)) + b"\0"), encoded, numbers) is None, "bytes behind it"
+    assert RequestTemplate.of(memoryview(bytes(frame(5)) + b"\0"), encoded, numbers) is None, "bytes after it"
     assert RequestTemplate.of(frame(5, group="other"), encoded, numbers) is None
     assert RequestTemplate.of(frame(5)[-len(encoded) :], encoded, numbers) is None, "no header"
     assert RequestTemplate.of(frame(5), commit(5).encode(VERSION), numbers) is None, "no stand-in"

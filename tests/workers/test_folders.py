@@ -209,4 +209,4 @@ def test_all_workers_end_with_the_folder_of_the_metadata(folders: Folders) -> No
             lambda: folders.wires[2].produce("t", batch(bytes(500_000)), found) is None, "the connection to be closed"
         )
     code, errors = folders.serving.finish()
-    assert code == 1 and "cannot go on without it" in errors
+    assert code == 1 and "cannot continue without it" in errors

@@ -25,7 +25,7 @@ from ottla.errors import KafkaError, ResourceNotFound
 
 _GRAMMAR = """\
 A rule is: [deny] USER OPERATION[,OPERATION] RESOURCE[:NAME] [from HOST]
-  USER       a name, or * for everybody
+  USER       a name, or * for everyone
   OPERATION  read, write, create, delete, alter, describe, describe-configs, alter-configs,
              cluster-action, idempotent-write, all
   RESOURCE   topic, group, transactional-id, cluster; NAME* means all names with this prefix"""

@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> None:
         "--brokers",
         default="ottla,kafka",
         metavar="KIND,…",
-        help="brokers to start: ottla, kafka, kfake (needs Go), or a name that --command explains (ottla,kafka)",
+        help="brokers to start: ottla, kafka, kfake (needs Go), or a name that --command defines (ottla,kafka)",
     )
     parser.add_argument(
         "--command",
@@ -67,7 +67,9 @@ def add_parser(subparsers: Any) -> None:
         "--data", type=Path, metavar="DIR", help="where the brokers keep their data (a temporary folder)"
     )
     parser.add_argument("--base-port", type=int, default=19600, metavar="PORT", help="first port to try (19600)")
-    parser.add_argument("--repeat", type=int, metavar="N", help="measures of each line and broker (3 for most)")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="how often to measure each line on each broker (3 for most)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results as JSON")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write the plot")
     parser.add_argument("--write", action="store_true", help="write docs/performance.md and its plot")

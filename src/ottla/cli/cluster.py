@@ -103,7 +103,9 @@ def add_parser(subparsers: Any) -> None:
     slow = verbs.add_parser("slow-controller", help="slow down everything to and from a controller")
     slow.add_argument("controller")
     slow.add_argument("ms", type=float)
-    skew = verbs.add_parser("skew-clock", help="set the clock of a node ahead, or behind; 0 sets it right")
+    skew = verbs.add_parser(
+        "skew-clock", help="set the clock of a node ahead, or behind if negative (ms); 0 corrects it"
+    )
     skew.add_argument("node", type=_node, help="a broker's number, or c1")
     skew.add_argument("ms", type=int, help="milliseconds; behind if negative")
     add = verbs.add_parser("add-broker", help="start one more broker")

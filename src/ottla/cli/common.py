@@ -57,7 +57,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap",
         metavar="HOST:PORT",
-        help=f"brokers to ask first, separated by commas (${BOOTSTRAP_VARIABLE}, the context, or {DEFAULT_BOOTSTRAP})",
+        help=f"bootstrap brokers, separated by commas (${BOOTSTRAP_VARIABLE}, the context, or {DEFAULT_BOOTSTRAP})",
     )
     group.add_argument(
         "--client-config",
@@ -153,7 +153,7 @@ def guarded(main: Callable[[], int]) -> int:
 
 def _with_hint(text: str) -> str:
     if text.startswith("cannot connect to"):
-        return f"{text}; is a broker running there? Name another cluster with --bootstrap or ${BOOTSTRAP_VARIABLE}"
+        return f"{text}; is a broker running there? Choose another cluster with --bootstrap or ${BOOTSTRAP_VARIABLE}"
     if text.endswith("closed the connection"):
         return f"{text}; if it requires TLS or SASL, configure them with --client-config"
     return text

@@ -179,7 +179,9 @@ async def _names(client: Client, arguments: argparse.Namespace, kind: int) -> tu
         ids = [name for name in names if name.isdigit()] or [str(node) for node in sorted(nodes)]
         unknown = [name for name in ids if int(name) not in nodes]
         if unknown:
-            raise CommandError(f"no broker has the id {unknown[0]}; there are {', '.join(map(str, sorted(nodes)))}")
+            raise CommandError(
+                f"no broker has the id {unknown[0]}; the brokers are {', '.join(map(str, sorted(nodes)))}"
+            )
         return ids, [*asked, *(keys or [])] or None
     if not names:
         names = await _listed(client, kind)

@@ -131,7 +131,7 @@ def add_parser(subparsers: Any) -> None:
         "--key-separator",
         type=argument(unescaped),
         metavar="TEXT",
-        help="print KEY, this, VALUE; \\t, \\n, \\0 and \\x1f are understood",
+        help="print the key, this text, and the value; \\t, \\n, \\0 and \\x1f are understood",
     )
     output.add_argument("--null", default="", metavar="TEXT", help="how null is printed (nothing)")
     output.add_argument(

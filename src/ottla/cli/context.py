@@ -17,8 +17,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subcommand(
         subparsers,
         "context",
-        "name clusters, and choose the one that commands use",
-        "Name clusters, and choose the one that commands use without --bootstrap and $OTTLA_BOOTSTRAP.",
+        "save cluster addresses under names, and choose one",
+        "Save cluster addresses under names, and choose one. Commands use it if neither --bootstrap nor "
+        "$OTTLA_BOOTSTRAP is given.",
         examples=(
             "ottla context save staging -b kafka-1:9092,kafka-2:9092 --client-config staging.properties",
             "ottla context use staging",

@@ -47,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subcommand(
         subparsers,
         "groups",
-        "list and describe groups with their lag, reset offsets, delete",
+        "list, describe and delete groups, reset their offsets",
         examples=("ottla groups list --lag", "ottla groups describe billing", "ottla groups delete billing"),
     )
     kinds = verbs(parser)

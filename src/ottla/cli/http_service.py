@@ -20,7 +20,9 @@ class Service(Protocol):
 
 def add_options(parser: argparse.ArgumentParser, default_port: int) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=default_port, help=f"0 takes a free one ({default_port})")
+    parser.add_argument(
+        "--port", type=int, default=default_port, help=f"the port to listen on, 0 for a free one ({default_port})"
+    )
 
 
 async def serve(service: Service, name: str, bootstrap: str, stopped: asyncio.Event, *, as_json: bool) -> int:

@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            close = did_you_mean(value, action.choices) or f"; there are {_listed(action.choices, 'and')}"
+            close = did_you_mean(value, action.choices) or f"; choose {_listed(action.choices, 'or')}"
             self.error(f"unknown verb '{value}'{close}")
         super()._check_value(action, value)
 

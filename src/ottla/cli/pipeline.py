@@ -155,7 +155,7 @@ def _archive(arguments: argparse.Namespace) -> int:
     from ottla.spark import archive
 
     if arguments.decode != (arguments.registry is not None):
-        raise UsageError("values are decoded by the schemas of a registry: name both --decode and --registry")
+        raise UsageError("values are decoded with the schemas of a registry: add both --decode and --registry")
     _check_topics(arguments)
     how = {"compression": arguments.compression, "decode": arguments.decode, **_registry_options(arguments)}
     done = _run(arguments, archive, topics=arguments.topics, out=arguments.out, **how)

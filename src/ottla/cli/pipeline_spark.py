@@ -53,7 +53,7 @@ class Stop:
             raise KeyboardInterrupt
         self.event.set()
         # Not through sys.stderr: the signal may have come in the middle of a write to it.
-        os.write(2, b"\nstopping behind the batch under way; once more stops at once\n")
+        os.write(2, b"\nstopping after the current batch; press Ctrl-C again to stop at once\n")
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"{path}: [{table}] is unknown; use [{'], ['.join(_TABLES)}]")
         for name, value in values.items():
             if not isinstance(value, _TABLES[table]):
-                raise ConfigError(f"{path}: {table}.{name} must be a {'list' if table == 'rights' else 'text'}")
+                raise ConfigError(f"{path}: {table}.{name} must be a {'list' if table == 'rights' else 'string'}")
     return found
 
 

@@ -114,4 +114,4 @@ def explained() -> Iterator[None]:
     except errors.RegistryError as error:
         raise CommandError(f"{error.message} (HTTP {error.status}, error code {error.code})") from None
     except http_client.RegistryUnreachable as error:
-        raise CommandError(f"{error}; name another registry with --registry or ${REGISTRY_VARIABLE}") from None
+        raise CommandError(f"{error}; choose another registry with --registry or ${REGISTRY_VARIABLE}") from None

@@ -66,7 +66,7 @@ def print_console(url: str | None, arguments: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def console_of(inside: Inside, arguments: argparse.Namespace) -> AsyncIterator[str | None]:
-    """Serve the console of this process's brokers, if it has one. Gives its address."""
+    """Serve the console of this process's brokers, if it has one. Returns its address."""
 
     def make(port: int) -> ConsoleServer:
         return console_server.own_console(inside, port, read_only=arguments.console_read_only)

@@ -60,7 +60,7 @@ def print_registry(url: str | None) -> None:
 
 @asynccontextmanager
 async def registry_of(inside: Inside, arguments: argparse.Namespace) -> AsyncIterator[str | None]:
-    """Serve the registry of this process's broker, if requested. Gives its address."""
+    """Serve the registry of this process's broker, if requested. Returns its address."""
     options = wanted(arguments)
     registry = None if options is None else own_registry.OwnRegistry(inside.servers, options).server
     inside.registry = lambda: None if registry is None else registry.ask
@@ -77,7 +77,7 @@ def check_workers(config: Config, arguments: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def registry_of_workers(bootstrap: str, arguments: argparse.Namespace) -> AsyncIterator[RegistryServer | None]:
-    """The same for workers, in the process that supervises them; gives the server, which their console asks too."""
+    """The same for workers, in the process that supervises them; returns the server, which their console uses too."""
     options = wanted(arguments)
     open_client = registry_server.clients_of(lambda: bootstrap)
     registry = None if options is None else registry_server.RegistryServer(open_client, options)

@@ -23,9 +23,11 @@ def add_parser(subparsers: Any) -> None:
         "Stop a broker that was started with `ottla serve --daemon`. It closes its logs first.",
         examples=("ottla stop", "ottla stop 9092", "ottla stop --all", "ottla stop --list"),
     )
-    parser.add_argument("port", nargs="?", type=int, metavar="PORT", help="its port (the only one that runs)")
+    parser.add_argument(
+        "port", nargs="?", type=int, metavar="PORT", help="the broker's port (needed only if several brokers run)"
+    )
     parser.add_argument("--all", action="store_true", help="stop all of them")
-    parser.add_argument("--list", action="store_true", help="only show which ones run")
+    parser.add_argument("--list", action="store_true", help="only list the running brokers")
     parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to wait for each (30)")
     add_json(parser)
 

@@ -98,7 +98,9 @@ def _add_create(kinds: Any) -> None:
         ),
     )
     create.add_argument("topics", nargs="+", metavar="TOPIC")
-    create.add_argument("-p", "--partitions", type=int, default=-1, metavar="N", help="number (the broker's default)")
+    create.add_argument(
+        "-p", "--partitions", type=int, default=-1, metavar="N", help="number of partitions (the broker's default)"
+    )
     create.add_argument("-r", "--replicas", type=int, default=-1, metavar="N", help="replicas (the broker's default)")
     create.add_argument(
         "-c", "--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topic; repeatable"

@@ -194,7 +194,7 @@ class PartitionCheck:
         self.find(
             ERROR,
             name,
-            f"offsets {self._next_offset} to {base - 1} are missing in front of it: the file of a segment is gone. "
+            f"offsets {self._next_offset} to {base - 1} are missing before it: the file of a segment is gone. "
             f"Restore it from a backup, or accept the loss: `ottla topics alter {self.folder.name.rpartition('-')[0]} "
             f"--delete-records-before {self.folder.name.rpartition('-')[2]}:{base}`",
         )

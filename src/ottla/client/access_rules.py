@@ -69,7 +69,7 @@ def principal_of(who: str) -> str:
 def parse_operation(word: str) -> AclOperation:
     operation = OPERATIONS.get(word.lower().replace("_", "-"))
     if operation is None:
-        raise ValueError(f"there is no operation {word!r}; there are {', '.join(OPERATIONS)}")
+        raise ValueError(f"there is no operation {word!r}; the operations are {', '.join(OPERATIONS)}")
     return operation
 
 
@@ -77,7 +77,7 @@ def parse_resource(text: str) -> tuple[ResourceType, str, PatternType]:
     word, _, name = text.partition(":")
     kind = RESOURCES.get(word.lower().replace("_", "-"))
     if kind is None:
-        raise ValueError(f"there is no kind of resource {word!r}; there are {', '.join(RESOURCES)}")
+        raise ValueError(f"there is no kind of resource {word!r}; the resources are {', '.join(RESOURCES)}")
     if kind == ResourceType.CLUSTER:
         return kind, name or CLUSTER_NAME, PatternType.LITERAL
     if not name:

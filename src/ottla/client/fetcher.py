@@ -182,7 +182,7 @@ class Fetcher:
             if not batch.crc_ok():
                 raise ClientError(
                     f"{tp[0]}-{tp[1]}: the batch at offset {batch.base_offset} is damaged (its CRC is wrong); "
-                    f"go on behind it with --from {batch.last_offset + 1}"
+                    f"to continue after it, add --from {batch.last_offset + 1}"
                 )
             if batch.last_offset >= position:
                 batches.append(batch)

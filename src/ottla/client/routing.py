@@ -86,7 +86,7 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
         if not colon or part.endswith("]"):
             host, port = part, "9092"
         if not host or "/" in host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"'{part}' is no HOST:PORT")
+            raise ValueError(f"'{part}' is not HOST:PORT")
         found.append((host.strip("[]"), int(port)))
     if not found:
         raise ValueError("no broker is named")

@@ -99,7 +99,7 @@ class ConfigKey:
         return f"ConfigKey({self.name!r}, {self.type.name}, {self.default!r})"
 
     def parse(self, text: str, name: str = "") -> Any:
-        """The checked, typed value of a text. Errors use `name`, because a listener has its own name for the key."""
+        """The checked, typed value of a string. Errors use `name`, because a listener has its own name for the key."""
         value = _PARSERS[self.type](name or self.name, text)
         if self.validator is not None:
             self.validator.check(name or self.name, value)

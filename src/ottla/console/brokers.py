@@ -27,7 +27,7 @@ async def _node(call: Call) -> str:
     name = call.path["broker"]
     nodes = (await call.source.client.metadata([])).nodes
     if not (name.isascii() and name.isdigit()) or int(name) not in nodes:
-        raise NotFound(f"there is no broker {name!r}; there are {', '.join(map(str, sorted(nodes)))}")
+        raise NotFound(f"there is no broker {name!r}; the brokers are {', '.join(map(str, sorted(nodes)))}")
     return name
 
 

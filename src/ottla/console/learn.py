@@ -71,7 +71,7 @@ async def start_tour(call: Call) -> Any:
     """Start a tour on its own cluster, in memory and separate from all real data."""
     tour = TOURS.get(call.path["tour"])
     if tour is None:
-        raise NotFound(f"there is no tour {call.path['tour']!r}; there are {', '.join(TOURS)}")
+        raise NotFound(f"there is no tour {call.path['tour']!r}; the tours are {', '.join(TOURS)}")
     return await call.source.guide.start(tour)
 
 

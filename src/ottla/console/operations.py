@@ -90,10 +90,10 @@ class Call:
     body: Any = None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A text in the body."""
+        """A string in the body."""
         value = self.body.get(name, default)
         if not isinstance(value, str):
-            raise BadRequest(f"the body needs {name!r}, a text")
+            raise BadRequest(f"the body needs {name!r}, a string")
         return value
 
     def number(self, name: str, default: int | None = None) -> int:

@@ -33,8 +33,8 @@ _PARTITION_BYTES: Final = 1 << 20
 _STEP_BACK_MIN: Final = 64
 
 FILTERS: Final = (
-    Parameter("key", help="a text that the key contains"),
-    Parameter("value", help="a text that the value contains"),
+    Parameter("key", help="text that the key contains"),
+    Parameter("value", help="text that the value contains"),
     Parameter("header", help="name, or name=text"),
     Parameter("json", help="a path into a JSON value with a comparison: user.age >= 18"),
 )
@@ -159,7 +159,7 @@ def cursor_of(call: Call) -> dict[int, int] | None:
 
 
 def cursor_for(positions: dict[int, int]) -> str:
-    """Where to go on: the next offset of each partition."""
+    """Where to continue: the next offset of each partition."""
     return json.dumps({str(index): offset for index, offset in sorted(positions.items())})
 
 

@@ -93,11 +93,11 @@ def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:
 
 
 def fail_folder(server: Server, folder: str | None) -> str:
-    """Do what an error of its disk does to a data folder; gives which one it was."""
+    """Do what an error of its disk does to a data folder. Returns the folder."""
     parts = server.disk.parts()
     wanted = str(parts[-1]) if folder is None else os.path.abspath(folder)
     found = next((part for part in parts if str(part) == wanted), None)
     if found is None:
-        raise ValueError(f"{folder} is not a data folder in use; there are {', '.join(map(str, parts))}")
+        raise ValueError(f"{folder} is not a data folder in use; the folders are {', '.join(map(str, parts))}")
     server.folder_failed(str(found), "a fault")
     return str(found)

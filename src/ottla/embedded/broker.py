@@ -129,7 +129,7 @@ class Embedded(RequestWaits[Request]):
         found = next((each for each in self._config.listeners if listener in (None, each.name)), None)
         if found is None:
             names = ", ".join(each.name for each in self._config.listeners)
-            raise ValueError(f"there is no listener {listener!r}; there are {names}")
+            raise ValueError(f"there is no listener {listener!r}; the listeners are {names}")
         host = "127.0.0.1" if found.host in ("", "0.0.0.0", "::") else found.host
         return f"[{host}]:{found.port}" if ":" in host else f"{host}:{found.port}"
 

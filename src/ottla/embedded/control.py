@@ -62,7 +62,7 @@ class ControlServer:
 
     def __init__(self, broker: Broker, port: int) -> None:
         if not 0 <= port <= 65535:
-            raise ValueError(f"control={port} is not a port; 0 takes a free one")
+            raise ValueError(f"control={port} is not a port; 0 chooses a free one")
         self._broker = broker
         self._kept = KeptState(broker)
         self._endpoint = HttpEndpoint(HOST, port, app_of(self._answer, body_bytes_max=_BODY_BYTES_MAX, refuse=_refused))

@@ -81,7 +81,7 @@ class KeptState:
 
 def _found(kept: dict[int, Any], number: str, what: str) -> Any:
     if not number.isdigit() or int(number) not in kept:
-        raise HttpError(404, f"there is no {what} {number}; there are {', '.join(map(str, kept)) or 'none'}")
+        raise HttpError(404, f"there is no {what} {number}; the numbers are {', '.join(map(str, kept)) or 'none'}")
     return kept[int(number)]
 
 

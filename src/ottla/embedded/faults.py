@@ -106,7 +106,7 @@ class Faults:
 
     def get(self, number: int) -> Fault:
         if number not in self._all:
-            raise KeyError(f"there is no fault {number}; there are {', '.join(map(str, self._all)) or 'none'}")
+            raise KeyError(f"there is no fault {number}; the faults are {', '.join(map(str, self._all)) or 'none'}")
         return self._all[number]
 
     def remove(self, fault: Fault) -> None:
@@ -262,7 +262,7 @@ class Faults:
     def _rule(self, kind: str, text: str, api: Apis, given: Conditions | Targets, effect: Effect) -> Fault:
         unknown = sorted(set(given) - set(_conditions_of(kind)))
         if unknown:
-            raise TypeError(f"{kind} has no option {unknown[0]!r}; there are {', '.join(_conditions_of(kind))}")
+            raise TypeError(f"{kind} has no option {unknown[0]!r}; its options are {', '.join(_conditions_of(kind))}")
         return self._add(kind, text + _filters(given), self._condition(api, given), effect)
 
     def _add(

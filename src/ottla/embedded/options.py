@@ -85,7 +85,7 @@ def check_names(options: Iterable[str]) -> None:
     for name in options:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+            hint = f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}"
             raise TypeError(f"there is no option {name}; {hint}")
 
 
@@ -136,7 +136,7 @@ class Options:
                 raise ValueError("pass either config= or settings=/partitions=, not both: a Config is complete")
             return self.config
         if not 0 <= self.port <= 65535:
-            raise ValueError(f"port={self.port} is not a port; 0 takes a free one")
+            raise ValueError(f"port={self.port} is not a port; 0 chooses a free one")
         protocol = "PLAINTEXT" if securing is None else securing.protocol
         overrides: dict[str, object] = {
             "listeners": f"{protocol}://{self.host}:{self.port}",

@@ -13,11 +13,11 @@ class NotFoundError(LookupError):
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> NotFoundError:
-    return NotFoundError(f"there is no topic {name!r}; {_there_are('topics', name, known)}")
+    return NotFoundError(f"there is no topic {name!r}; {_existing('topics', name, known)}")
 
 
 def unknown_group(group_id: str, known: Iterable[str]) -> NotFoundError:
-    return NotFoundError(f"there is no group {group_id!r}; {_there_are('groups', group_id, known)}")
+    return NotFoundError(f"there is no group {group_id!r}; {_existing('groups', group_id, known)}")
 
 
 def no_commits(group_id: str, known: Iterable[str]) -> NotFoundError:
@@ -26,7 +26,7 @@ def no_commits(group_id: str, known: Iterable[str]) -> NotFoundError:
     why = (
         f"group {group_id!r} has not committed an offset yet"
         if group_id in groups
-        else f"there is no group {group_id!r} ({_there_are('groups', group_id, groups)})"
+        else f"there is no group {group_id!r} ({_existing('groups', group_id, groups)})"
     )
     return NotFoundError(
         f"{why}, so its lag is not known: wait for its first commit, "
@@ -34,10 +34,10 @@ def no_commits(group_id: str, known: Iterable[str]) -> NotFoundError:
     )
 
 
-def _there_are(what: str, name: str, known: Iterable[str]) -> str:
+def _existing(what: str, name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return f"there are no {what}"
     shown = ", ".join(names[:_SHOWN_MAX]) + (", …" if len(names) > _SHOWN_MAX else "")
     close = get_close_matches(name, names, n=1)
-    return f"there are {shown}" + (f"; did you mean {close[0]!r}?" if close else "")
+    return f"the {what} are {shown}" + (f"; did you mean {close[0]!r}?" if close else "")

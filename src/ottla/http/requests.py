@@ -119,7 +119,7 @@ def pages(by_path: Mapping[str, Page]) -> Handler:
     async def handler(request: HttpRequest) -> HttpAnswer:
         page = by_path.get(request.path)
         if page is None:
-            raise HttpError(404, f"there are: {', '.join(sorted(by_path))}")
+            raise HttpError(404, f"the paths are: {', '.join(sorted(by_path))}")
         if request.method not in ("GET", "HEAD"):
             raise HttpError(405, "GET only")
         found = page()

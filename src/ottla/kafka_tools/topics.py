@@ -120,7 +120,7 @@ def _assignment(text: str | None) -> dict[int, list[int]]:
     try:
         return {} if text is None else {n: [*map(int, one.split(":"))] for n, one in enumerate(text.split(","))}
     except ValueError:
-        raise CommandError(f"{text} is no replica assignment") from None
+        raise CommandError(f"{text} is not a replica assignment") from None
 
 
 async def _named(client: Client, arguments: argparse.Namespace) -> dict[str, Topic]:

@@ -101,7 +101,7 @@ class FileRegion:
         except KafkaStorageError as error:
             raise OSError(str(error)) from error
         if sum(map(len, found)) != self._length:
-            raise OSError(f"{self._file.path} is shorter than the answer that was begun")
+            raise OSError(f"{self._file.path} is shorter than the answer that was started")
         return found
 
 

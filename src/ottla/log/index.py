@@ -68,7 +68,7 @@ class PagedIndex:
         data = self.file.pread(self.file.size, 0)
         valid = -(-len(data.rstrip(b"\0")) // size) * size
         if valid > len(data):
-            raise CorruptIndex(f"{self.file.path}: {len(data)} bytes are no multiple of {size}")
+            raise CorruptIndex(f"{self.file.path}: {len(data)} bytes are not a multiple of {size}")
         if valid != self.file.size:
             self.file.truncate(valid)
         self.count = self._written = valid // size
@@ -335,7 +335,7 @@ class TransactionIndex:
     def check(self, base_offset: int, size: int) -> list[AbortedTransaction]:
         """The entries, if they are plausible. `size` is the file's size."""
         if not size or size % self.ENTRY.size:
-            raise CorruptIndex(f"{self.path} is damaged: {size} bytes are no number of entries")
+            raise CorruptIndex(f"{self.path} is damaged: {size} bytes are not a whole number of entries")
         entries = [AbortedTransaction(*entry) for entry in self.ENTRY.iter_unpack(self._entries())]
         last = base_offset
         for entry in entries:

@@ -174,7 +174,7 @@ class _Loader:
         last_base = max((_offset(name) for name in self.sizes if name.endswith(LOG_SUFFIX)), default=-1)
         for name in sorted(self.sizes):
             if name.endswith(integrity.SEGMENT_SUFFIXES) and _offset(name) < 0:
-                logger.warning("%s: %s is no file of a segment and is left alone", self.name, name)
+                logger.warning("%s: %s is not a segment file; it is left alone", self.name, name)
             elif name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)):
                 if f"{_offset(name):020d}{LOG_SUFFIX}" in self.sizes:
                     continue
@@ -260,7 +260,7 @@ class _Loader:
         if excess:
             # Only after a clean stop: appends would follow bytes that no reader can get past.
             logger.warning(
-                "%s: %d bytes behind the last batch of segment %d are no batch; reading the segment again",
+                "%s: %d bytes after the last batch of segment %d are not a batch; reading the segment again",
                 self.name,
                 excess,
                 self.segments[-1].base_offset,
@@ -290,6 +290,6 @@ def _check_torn(segment: Segment, position: int) -> None:
     for batch in segment.batches(position):
         if batch.crc_ok():
             raise KafkaStorageError(
-                f"{segment.log.path} is damaged at position {position}, in front of offset {batch.base_offset}: "
-                f"cut there it would lose what follows. `ottla verify` says more; {RESTORE_HINT}"
+                f"{segment.log.path} is damaged at position {position}, before offset {batch.base_offset}: "
+                f"cutting it there would lose what follows. `ottla verify` shows more; {RESTORE_HINT}"
             )

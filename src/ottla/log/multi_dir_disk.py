@@ -164,7 +164,7 @@ class MultiDirDisk(PosixDisk):
                 if part.root == self.metadata_root or len(self._folders) == 1:
                     raise
                 logger.error(
-                    "the data folder %s is offline: %s. The broker goes on with the others; repair it and restart",
+                    "the data folder %s is offline: %s. The broker continues with the others; repair it and restart",
                     part.root,
                     error,
                 )

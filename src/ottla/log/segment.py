@@ -180,7 +180,7 @@ class Segment:
     def should_roll(
         self, size: int, max_timestamp: int, last_offset: int, clock: Clock, config: LogConfig, entries: int = 1
     ) -> bool:
-        """Whether batches of `size` bytes, with so many index entries, must go to a new segment."""
+        """Whether batches of `size` bytes, with this many index entries, must go to a new segment."""
         if self._max_timestamp is None:
             self._load_max_timestamp()
         current = self.log.size

@@ -356,7 +356,7 @@ class Cluster(Controls, Growth, Quorum):
     def broker(self, broker_id: int) -> ClusterBroker:
         """One broker, for its faults, its requests and its data."""
         if broker_id not in self.brokers:
-            raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, self.brokers))}")
+            raise ValueError(f"there is no broker {broker_id}; the brokers are {', '.join(map(str, self.brokers))}")
         return self.brokers[broker_id]
 
     def running(self) -> list[int]:

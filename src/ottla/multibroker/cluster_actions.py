@@ -123,7 +123,7 @@ class Controls:
         self.call(slow)
 
     def skew_clock(self, node: int | str, *, ms: int) -> None:
-        """Set the clock of a node so much ahead of the others', or behind if it is negative; 0 sets it right.
+        """Set the clock of a node this far ahead of the others, or behind if negative; 0 corrects it.
 
         The time of day is wrong there from then on: timestamps, retention, the ends of tokens and transactions. Time
         that passes is measured by another clock, as in Kafka: sessions and request timeouts stay right.

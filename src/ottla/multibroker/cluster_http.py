@@ -10,11 +10,11 @@ POST   /cluster/reassign         {"topic": "t", "partition": 0, "replicas": [2, 
 POST   /cluster/heal | elect_preferred
 POST   /cluster/kill_controller  {"controller": "c1"}, or {} for the active one; also stop_, start_, pause_, resume_
 POST   /cluster/slow_controller  {"controller": "c1", "ms": 200}
-POST   /cluster/skew_clock       {"node": 2, "ms": 60000}; 0 sets it right
+POST   /cluster/skew_clock       {"node": 2, "ms": 60000}; 0 corrects it
 POST   /cluster/add_broker       {"broker": 4, "rack": "b"}, or {} for the next id
 POST   /cluster/drain            {"broker": 2}: begins to move its replicas; GET / shows how far it is
 POST   /cluster/remove_broker    {"broker": 2}: drains it, stops it, unregisters it
-…      /brokers/2/faults         whatever one broker offers (docs/faults.md), for that broker
+…      /brokers/2/faults         everything that one broker offers (docs/faults.md), for that broker
 …      /faults, /topics, /groups, /requests, /clock, /reset, /report, /scenario, /registry   the same for all brokers
 """
 
@@ -101,7 +101,7 @@ class ClusterControlServer(ControlServer):
         if name in _OF_ALL:
             return await super()._route(request)
         known = ", ".join(f"/{each}" for each in ("cluster", "brokers", *_OF_ALL))
-        raise HttpError(404, f"a cluster has no /{name}; there are {known}")
+        raise HttpError(404, f"a cluster has no /{name}; it has {known}")
 
     async def _steer(self, request: HttpRequest) -> Any:
         method_of(request, "POST")

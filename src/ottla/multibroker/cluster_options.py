@@ -70,7 +70,7 @@ class Configs:
         self._own = dict(broker_settings or {})
         unknown = sorted(set(self._own) - set(range(1, brokers + 1)))
         if unknown:
-            raise ValueError(f"broker_settings names broker {unknown[0]}; there are 1 to {brokers}")
+            raise ValueError(f"broker_settings names broker {unknown[0]}; the brokers are 1 to {brokers}")
         self._racks = dict(enumerate(racks or (), 1))
         self._folders = data
         # A preset is made for one broker; explicit settings stay.

@@ -58,7 +58,7 @@ class Quorum:
         """A controller of the quorum, for its requests, its faults and its data."""
         if name not in self.controllers:
             known = ", ".join(self.controllers) or "none: make the cluster with controllers=3"
-            raise ValueError(f"there is no controller {name!r}; there are {known}")
+            raise ValueError(f"there is no controller {name!r}; the controllers are {known}")
         return self.controllers[name]
 
     @property

@@ -79,7 +79,7 @@ class FolderReports:
     # -- which have failed -------------------------------------------------------------------------------------
 
     def report_failed(self, directory_ids: Sequence[bytes]) -> None:
-        """At once, not with the next heartbeat; a broker that cannot say it ends, as others take it for a leader."""
+        """Do not wait for the next heartbeat. A broker that cannot report this stops: others think that it leads."""
         node = self._node
         self.failed += directory_ids
         self._unknown.update(directory_ids)
@@ -95,8 +95,8 @@ class FolderReports:
         node = self._node
         if self._unknown and node.is_alive:
             logger.critical(
-                "broker %d could not tell the controller of its failed data folders within log.dir.failure.timeout.ms; "
-                "it ends, so that others can lead what is in them",
+                "broker %d could not report its failed data folders to the controller within "
+                "log.dir.failure.timeout.ms; it stops, so that other brokers can lead the partitions in them",
                 node.node_id,
             )
             node.broker.halt()

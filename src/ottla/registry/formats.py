@@ -67,7 +67,7 @@ class ParsedSchema(Protocol):
         """The same schema with everything in a fixed order, so that a different spelling is not a different schema."""
 
     def resolved(self) -> str:
-        """A text that is equal for two schemas that differ only in their references."""
+        """A string that is equal for two schemas that differ only in their references."""
 
     def has_field(self, name: str) -> bool:
         """Whether the outermost record, object or message has the field."""
@@ -81,7 +81,7 @@ class ParsedSchema(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text to parse, and the schemas that it refers to, as pairs of name and text, inner ones first."""
+    """The text to parse, and the schemas that it refers to, as pairs of name and text, inner ones first."""
 
     text: str
     references: tuple[Reference, ...] = ()

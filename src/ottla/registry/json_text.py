@@ -49,7 +49,7 @@ def loads(text: str) -> Any:
         try:
             dumps(value).encode()
         except UnicodeEncodeError as error:
-            raise InvalidSchema("a text in it has half a character, which only JSON can write") from error
+            raise InvalidSchema("a string in it has an unpaired surrogate, which is not a character") from error
     return value
 
 

@@ -34,7 +34,7 @@ class RegistryOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ValueError(f"registry={self.port} is not a port; 0 takes a free one")
+            raise ValueError(f"registry={self.port} is not a port; 0 chooses a free one")
         if not self.users and not self.tokens and self.host != "127.0.0.1" and self.host not in guard.LOCAL_NAMES:
             raise ValueError(f"a registry on {self.host} can be reached from other machines: it needs users")
         if self.rights is not None and not self.users and not self.tokens:

@@ -125,7 +125,7 @@ class Broker:
         self.producer_ids: ProducerIds
         self.peer_server: PeerServer
         self.has_halted = False
-        """It ended because of its disk."""
+        """It stopped because of its disk."""
         self.on_halt: Callable[[], None] = lambda: None
         """Called when that happened."""
         self.wildcard_listeners: frozenset[str] = frozenset()
@@ -279,19 +279,19 @@ class Broker:
             self.disk.watch(failed)
 
     def folder_failed(self, root: str, what: str) -> None:
-        """Without the folder of the metadata, or without any, a broker ends at once, as Apache Kafka does."""
+        """Without the folder of the metadata, or without any folder, a broker stops at once, as Apache Kafka does."""
         if not self._running or (self.spread is not None and self.spread.take_offline(root, what)):
             return
         logger.critical(
-            "the data folder %s failed (%s), and the broker cannot go on without it; it ends. Repair the folder and "
-            "start the broker again",
+            "the data folder %s failed (%s), and the broker cannot continue without it, so it stops. Repair the folder "
+            "and start the broker again",
             root,
             what,
         )
         self.halt()
 
     def halt(self) -> None:
-        """End at once because of the disk; the caller has logged why."""
+        """Stop at once because of the disk; the caller has logged why."""
         self.has_halted = True
         self.kill()
         self.on_halt()

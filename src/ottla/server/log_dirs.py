@@ -179,7 +179,7 @@ class SpreadFolders:
     # -- failures ----------------------------------------------------------------------------------------------
 
     def take_offline(self, root: str, what: str) -> bool:
-        """A folder failed: go on without it. False where that is not possible: the broker has to stop."""
+        """A folder failed: continue without it. False where that is not possible: the broker has to stop."""
         broker, disk = self._broker, self._disk
         if all(part.root != root for part in disk.parts()):
             return True  # it is offline already

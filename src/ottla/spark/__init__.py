@@ -1,7 +1,7 @@
 """Spark on Ottla and on any Kafka cluster, through PySpark: `pip install "ottla[spark]"`.
 
-`session()` gives a Spark session that knows the official connector (`format("kafka")`) and Ottla's own source and sink
-(`format("ottla")`); `register()` adds the latter to a session that is there already. `archive`, `replay`, `stats`,
+`session()` returns a Spark session with the official connector (`format("kafka")`) and Ottla's own source and sink
+(`format("ottla")`); `register()` adds the latter to an existing session. `archive`, `replay`, `stats`,
 `parse`, `snapshot`, `sql` and `quality` are whole pipelines. `await_stream()` runs a stream of your own, and starts it
 again when the machine was too busy to start it. Importing this imports no Spark.
 """

@@ -20,7 +20,7 @@ from ottla.spark.jars import cache_folder
 VARIABLE: Final = "PYSPARK_PYTHON"
 
 _SCRIPT: Final = """#!/bin/sh
-# Made by Ottla: starts Python with the installed PySpark instead of the zip files that Spark puts in front of it.
+# Made by Ottla: starts Python with the installed PySpark instead of the zip files that Spark puts before it.
 set -f
 IFS=:
 path=

@@ -66,7 +66,7 @@ def _note(base: Path, version: str) -> Path:
 
 
 def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
-    """The connector for a Spark version and what it needs beside Spark: four jars, 10 MB. Fetched on the first call.
+    """The connector for a Spark version and what it needs besides Spark: four jars, 10 MB. Fetched on the first call.
 
     A version whose own connector is in no repository gets that of the newest patch release before it, which is made
     for the same Spark. SparkSetupError says in one line what is missing.
@@ -77,7 +77,7 @@ def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
         if shutil.which("mvn") is None:
             raise SparkSetupError(
                 "Maven (mvn) is not on PATH; it fetches Spark's Kafka connector. Install it, or use a session with "
-                "connector=False, which has format('ottla') alone"
+                "connector=False, which has only format('ottla')"
             )
         base.mkdir(parents=True, exist_ok=True)
         with _only_one(base / f".spark-connector-{version}.lock"):
@@ -127,14 +127,14 @@ def _maven(work: Path, version: str, provider_version: str) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"no end after {MAVEN_TIMEOUT_S} s"
+        return f"not finished after {MAVEN_TIMEOUT_S} s"
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         errors = [line for line in lines if "ERROR" in line]
         return (errors or lines or [f"exit code {done.returncode}"])[0].strip()[:400]
     found = {jar.name for jar in (work / "jars").glob("*.jar")}
     missing = [name for name in WANTED if not any(jar.startswith(f"{name}-") for jar in found)]
-    return f"{', '.join(missing)} did not come" if missing else ""
+    return f"{', '.join(missing)} was not fetched" if missing else ""
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
     connection = _connection(options, needed=not folders)
     chosen = [name for name in CHOICES if options.get(name)]
     if len(chosen) != 1:
-        raise OptionError("name the topics with exactly one of the options subscribe, subscribePattern and assign")
+        raise OptionError("choose the topics with exactly one of the options subscribe, subscribePattern and assign")
     if streaming and any(name.startswith("ending") for name in options):
         raise OptionError("ending offsets are for batch reads; a stream has no end")
     starting = _position(options, "starting", LATEST if streaming else EARLIEST)
@@ -123,7 +123,7 @@ def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOption
         try:
             re.compile(pattern)
         except re.error as error:
-            raise OptionError(f"subscribePattern {pattern!r} is no regular expression: {error}") from None
+            raise OptionError(f"subscribePattern {pattern!r} is not a regular expression: {error}") from None
     return SourceOptions(
         connection,
         folders,
@@ -165,7 +165,9 @@ def sink_options(given: Mapping[str, str], default_batch_bytes: int) -> SinkOpti
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options, _SINK_OPTIONS)
     if options.get("path"):
-        raise OptionError("the sink writes to a cluster, not to a folder: leave out path, name kafka.bootstrap.servers")
+        raise OptionError(
+            "the sink writes to a cluster, not to a folder: leave out path, and set kafka.bootstrap.servers"
+        )
     connection = _connection(options, needed=True)
     assert connection is not None
     codec = options.get("kafka.compression.type", "none")
@@ -182,7 +184,7 @@ def _connection(options: Mapping[str, str], *, needed: bool) -> Connection | Non
     text = options.get("kafka.bootstrap.servers") or options.get("bootstrap")
     if not text:
         if needed:
-            raise OptionError("name the cluster with kafka.bootstrap.servers, or a data folder with path")
+            raise OptionError("choose a cluster with kafka.bootstrap.servers, or a data folder with path")
         return None
     try:
         parse_bootstrap(text)

@@ -114,7 +114,7 @@ def checked(
         else:
             problem = ""
         if problem and options.fail_on_data_loss:
-            raise DataLost(f"{topic}-{index} {problem}. Set failOnDataLoss=false to go on with what is there")
+            raise DataLost(f"{topic}-{index} {problem}. Set failOnDataLoss=false to continue with what is there")
         if last > first:
             ranges.append(Range(topic, index, first, last))
     return ranges
@@ -156,7 +156,7 @@ def split(origin: Origin, options: SourceOptions, ranges: list[Range]) -> list[R
 
 
 def shared(begin: Offsets, end: Offsets, max_records: int) -> Offsets:
-    """An end after at most so many records (0: all), shared among partitions in proportion to their size."""
+    """An end after at most this many records (0: all), shared among partitions in proportion to their size."""
     found = dict(end)
     waiting = {tp: last - begin[tp] for tp, last in end.items() if last > begin.get(tp, last)}
     total = sum(waiting.values())

@@ -18,7 +18,7 @@ def await_stream(
 ) -> StreamingQuery:
     """Start a stream and wait for its end, or for `timeout_s`; the query may still be running then.
 
-    A stream that ended because Spark could not start a Python process in time is started again. It goes on from
+    A stream that ended because Spark could not start a Python process in time is started again. It continues from
     `checkpoint`; a stream without one is only started again if it has done no batch, as it would begin all over.
     """
     from ottla.spark.pipelines.errors import STARTS, Starved, explain

@@ -58,7 +58,7 @@ def session(
     error, and `connector=False` does not look for it. `config` holds any Spark settings and wins over the defaults:
     time zone UTC, no web page and as many shuffle partitions as cores for a local master.
 
-    A session that is there already is given back with `format("ottla")` added to it. SparkSetupError says in one line
+    An existing session is returned, with `format("ottla")` added to it. SparkSetupError says in one line
     when PySpark or Java is missing.
     """
     pyspark = _pyspark()

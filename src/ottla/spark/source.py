@@ -71,7 +71,7 @@ def _checked_schema(schema: Any) -> Any:
     known = dict((*COLUMNS, HEADERS))
     for one in schema.fields:
         if known.get(one.name) != one.dataType.simpleString():
-            what = f"is {known[one.name]}" if one.name in known else "is none of its columns"
+            what = f"is {known[one.name]}" if one.name in known else "is not one of its columns"
             raise OptionError(
                 f"format('ottla') has no column {one.name} {one.dataType.simpleString()}: {one.name} {what}"
             )
@@ -101,7 +101,7 @@ def read_task(options: SourceOptions, schema: Any, task: Task, pushed: Pushed) -
         if options.fail_on_data_loss:
             raise DataLost(
                 f"{task.topic}-{task.partition}: offsets {gone} to {there - 1} are gone; retention removed them while "
-                "they were read. Set failOnDataLoss=false to go on with what is there"
+                "they were read. Set failOnDataLoss=false to continue with what is there"
             )
 
     shape = Shape(schema, task.topic, task.partition)
@@ -205,7 +205,7 @@ class _StreamReader(DataSourceStreamReader):
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"{tp[0]}-{tp[1]} has offsets {there.start} to {there.end} now, and the query is at {offset}: was the "
-                "topic deleted and created again, or did retention overtake? Set failOnDataLoss=false to go on with "
+                "topic deleted and created again, or did retention overtake? Set failOnDataLoss=false to continue with "
                 "what is there"
             )
 

@@ -455,7 +455,7 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
             return self.bootstrap
         listeners: dict[str, str] = self.control.ask("GET", "/")["listeners"]
         if listener not in listeners:
-            raise ValueError(f"there is no listener {listener!r}; there are {', '.join(listeners)}")
+            raise ValueError(f"there is no listener {listener!r}; the listeners are {', '.join(listeners)}")
         return listeners[listener]
 
     def client_config(

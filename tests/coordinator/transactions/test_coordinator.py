@@ -573,7 +573,7 @@ def test_an_unreadable_batch_is_logged_and_skipped(caplog: pytest.LogCaptureFixt
     world = World().lead()
     world.init()
     torn = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))
-    torn[60] = 9  # so many records are not in it
+    torn[60] = 9  # it does not hold that many records
     world.partition.batches.insert(0, bytes(torn))
     later = world.restarted()
     assert later.coordinator.describe(ID).producer_id == 4001

@@ -158,7 +158,7 @@ def test_a_marker_on_its_way_is_not_sent_again_when_another_one_fails(ended: Wor
 
 
 def test_a_late_refusal_of_an_old_marker_leaves_the_next_end_alone(ended: World) -> None:
-    """After a time-out the broker writes the marker; the producer goes on with the epoch after that."""
+    """After a time-out the broker writes the marker; the producer continues with the epoch after that."""
     (late,) = ended.markers.on_their_way
     ended.markers.arrive()
     ended.add(THERE)

@@ -231,7 +231,7 @@ def test_an_end_at_the_last_epoch_gives_a_new_producer_id() -> None:
 
 
 def test_a_fence_at_the_last_epoch_gives_a_new_producer_id() -> None:
-    """Seen on Kafka 4.3.1: the next init goes on from there."""
+    """Seen on Kafka 4.3.1: the next init continues from there."""
     opened = transaction(ONGOING, epoch=LAST_CLIENT_EPOCH)
     fenced = machine.fenced(opened, NOW_MS, 2, lambda: NEXT_ID)
     assert (fenced.producer_id, fenced.producer_epoch, fenced.next_producer_id) == (OWN, MAX_EPOCH, NEXT_ID)

@@ -1,4 +1,4 @@
-"""aiokafka behind the driver protocol. Its loop runs in a thread of its own, so heartbeats go on between requests."""
+"""aiokafka behind the driver protocol. Its loop has its own thread, so it sends heartbeats between requests."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""A consumer that goes on committing is answered the short way: to the byte what the ordinary way answers and keeps."""
+"""Repeated commits take a shortcut. Its answers and records equal those of the normal path, byte for byte."""
 
 import random
 import struct

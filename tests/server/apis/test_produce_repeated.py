@@ -250,7 +250,7 @@ def pipelined(seed: int, version: int, talk: Producer) -> list[bytes]:
 
 
 async def stored(running: Any, seed: int, version: int, at_once: int) -> tuple[list[bytes], dict[str, bytes]]:
-    """The answers to a producer that has so many requests under way, and the files that it filled."""
+    """The answers to a producer that has this many requests in flight, and the files that it filled."""
     client = await running.connect()
     talk = Producer(running, client)
     await client.create_topic("t", 1, segment_bytes="1048576", index_interval_bytes="1000")

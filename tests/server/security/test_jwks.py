@@ -130,7 +130,7 @@ async def accepted(running: Any, key: Key) -> bool:
 
 
 async def refreshes(running: Any) -> None:
-    """Wait for what was begun in the background."""
+    """Wait for the work in the background."""
     while tasks := tuple(running.broker.security._tasks):
         await asyncio.gather(*tasks)
 
@@ -208,7 +208,7 @@ def test_known_keys_stay_while_the_provider_fails(
                 time_.advance(10)
             assert "cannot read the JWKS" not in caplog.text
             assert await accepted(running, provider.keys[1])
-            # In the end it gives up until the next time, and goes on with what it knows.
+            # In the end it gives up until the next time, and continues with what it knows.
             provider.answer = lambda: (200, {}, b"<html>")
             time_.advance(REFRESH_MS)
             while running.broker.security._tasks:

@@ -334,7 +334,7 @@ def test_distinguished_names_are_written_as_java_does(certificates: Any) -> None
 
 
 NOT_UTF8 = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("30048202fffe"))
-"""One DNS name of two bytes that are no text."""
+"""One DNS name of two bytes that are not text."""
 
 
 def test_a_certificate_whose_alternative_name_is_no_text_is_not_anonymous(

@@ -265,7 +265,7 @@ def test_released_records_may_be_deleted_before_they_are_read_again() -> None:
     assert world.read("m", 8) == [(0, 7, 1)]
     world.tell("m", (1, 2, [RELEASE]))
     assert world.partition.in_flight.next_offset() == 1
-    # Compaction removed them meanwhile: the log goes on with 4.
+    # Compaction removed them meanwhile: the log continues with 4.
     assert world.partition.acquire("m", 1, [(4, 7), (8, 11)], 500, 500, exact=False) == [(8, 11, 1)]
     assert (world.states()[1], world.partition.in_flight.next_offset()) == (ARCHIVED, 12)
     assert world.tell("m", (0, 0, [ACCEPT]), (3, 11, [ACCEPT])) == 0

@@ -68,7 +68,7 @@ SETTINGS = {
 
 
 class Working(threading.Thread):
-    """One transactional id that works until it is stopped, with new producers where the last one cannot go on."""
+    """One transactional id that works until it is stopped, with new producers where the last one cannot continue."""
 
     def __init__(self, kind: str, number: int, bootstrap: str, seed: int) -> None:
         super().__init__(name=f"{kind}-{number}", daemon=True)
@@ -289,7 +289,7 @@ CLIENTS = ("librdkafka", "librdkafka", "aiokafka", "kafka-python")
 
 
 class Stalled(AssertionError):
-    """A client did not go on after a restart."""
+    """A client did not continue after a restart."""
 
 
 class Loop:

@@ -82,7 +82,7 @@ def reached(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _executable(code: CodeType) -> set[int]:
-    """Lines inside of functions: what an import runs is no coverage."""
+    """Lines inside of functions: what an import runs does not count as coverage."""
     found: set[int] = set()
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -18,7 +18,7 @@
 
 Kafka promises neither that the records of a transaction lie next to each other nor that two transactions write in the
 same order everywhere, so `int-send-skip` and G0 happen on a sound broker: ALLOWED names what a run does not count. A
-gap that holds no visible record (aborted ones, markers) is no skip.
+gap that holds no visible record (aborted ones, markers) is not a skip.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def run(
     seconds_max: float = 3600.0,
     progress: bool = False,
 ) -> tuple[Recorder, Verdict, dict[str, int]]:
-    """Work until so many transactions have ended; the history, the verdict, and how often each trouble came."""
+    """Work until this many transactions have ended. Returns the history, the verdict, and a count of each failure."""
     chance = random.Random(seed)
     recorder, stop = Recorder(), threading.Event()
     make_topic(target.bootstrap)

@@ -71,7 +71,7 @@ class Group:
         try:
             found = driver.finish()
         except ClientError as error:
-            # A rebalance may show as an error of this poll; the next one goes on.
+            # A rebalance may show as an error of this poll; the next one continues.
             self.last_error = error
             if (
                 error.code not in (IllegalGeneration.code, UnknownMemberId.code, RebalanceInProgress.code)

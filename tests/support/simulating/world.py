@@ -299,7 +299,7 @@ def check_files(log: Any, *, compacted: bool = False) -> None:
             expected = batch.next_offset
             position += batch.size
         if position != segment.size:
-            raise Violation(f"{log!r}: {segment.size - position} bytes behind the last batch of {segment!r}")
+            raise Violation(f"{log!r}: {segment.size - position} bytes after the last batch of {segment!r}")
     if expected > log.log_end_offset or (expected < log.log_end_offset and not compacted):
         raise Violation(f"{log!r}: the files end at {expected}")
     for offset in range(log.log_start_offset, expected):
@@ -328,7 +328,7 @@ def check_served(answer: Any, topic: str) -> None:
 
 
 class Worker:
-    """A client that goes on until its broker ends; every answer it gets must be one that it may get."""
+    """A client that continues until its broker ends; every answer it gets must be one that it may get."""
 
     def __init__(self, world: World) -> None:
         self.world = world

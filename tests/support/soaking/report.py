@@ -8,8 +8,8 @@ from statistics import median
 from xml.sax.saxutils import escape
 
 WARM_UP_S = 120.0
-"""What a broker takes after a start is no leak. Logs of deleted topics stay for `file.delete.delay.ms`, a minute, and
-so do records of the topic with short retention: their number is steady only after that."""
+"""What a broker allocates after a start is not a leak. Logs of deleted topics stay for a minute
+(`file.delete.delay.ms`), and so do records of the topic with short retention: their number is steady only then."""
 LIVES_MIN_S = 60.0
 """A shorter time between two restarts says nothing about a slope."""
 

@@ -21,7 +21,7 @@ class RestCatalog:
         self.tables: dict[str, tuple[int, Any]] = {}
         self.namespaces: set[str] = set()
         self.lost_answers = 0
-        """So many commits are done, and answered with an error all the same."""
+        """This many commits succeed, but are answered with an error."""
         self.tokens: list[str | None] = []
         self._lock = threading.Lock()
         catalog = self

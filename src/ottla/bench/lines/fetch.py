@@ -116,7 +116,7 @@ def lookup(target: Target, size: Size) -> dict[str, float]:
     Figure("small_us", "µs", False, title="16 MB"),
     Figure("large_us", "µs", False, title="1 GB"),
     Figure("growth", "× of 16 MB", False, (value_at_most(1.2),), title="1 GB"),
-    Figure("cpu_growth", "× CPU a request", False, (value_at_most(1.2),), title="1 GB against 16 MB"),
+    Figure("cpu_growth", "× CPU per request", False, (value_at_most(1.2),), title="1 GB against 16 MB"),
 )
 def lookup_time(target: Target, size: Size) -> dict[str, float]:
     shape = {"record_bytes": 1024, "batch_bytes": 16384}

@@ -88,7 +88,7 @@ def _add_of_member(kind: str, title: str) -> None:
     figures = (
         Figure("few_us", "CPU µs", False, title="10 members"),
         Figure("many_us", "CPU µs", False, title="100 members"),
-        Figure("growth", "× CPU a request", False, (value_at_most(1.2),), title="100 against 10"),
+        Figure("growth", "× CPU per request", False, (value_at_most(1.2),), title="100 against 10"),
     )
     register(Line(f"members-{kind}", title, figures, run))
 
@@ -117,7 +117,7 @@ def idle_cpu_percent(target: Target, seconds: float) -> float:
     # Half a percent of one core is the least that the kernel's tick can show over the measured time.
     Figure("added", "% CPU", False, (value_at_most(0.5),), title="added by them"),
     Figure("make_s", "s", False, title="to make them"),
-    Figure("growth", "× CPU a commit", False, (value_at_most(1.2),), title="10,000 groups against 10"),
+    Figure("growth", "× CPU per commit", False, (value_at_most(1.2),), title="10,000 groups against 10"),
     repeats=1,
 )
 def idle_groups(target: Target, size: Size) -> dict[str, float]:

@@ -30,7 +30,7 @@ def request_cost_us(target: Target, size: Size) -> float:
     "500 idle connections",
     Figure("kb_each", "KB each", False),
     Figure("cpu", "% CPU", False, title="while idle"),
-    Figure("growth", "× CPU a request", False, (FLAT,), title="500 against 50"),
+    Figure("growth", "× CPU per request", False, (FLAT,), title="500 against 50"),
     repeats=1,
 )
 def idle_connections(target: Target, size: Size) -> dict[str, float]:
@@ -64,7 +64,7 @@ def idle_connections(target: Target, size: Size) -> dict[str, float]:
     "1,000 topics × 3 partitions",
     Figure("create_s", "s", False, (at_most(0.2),), title="create"),
     Figure("metadata_ms", "ms", False, (at_most(1),), title="Metadata of all"),
-    Figure("growth", "× CPU a request", False, (FLAT,), title="1,000 topics against 100"),
+    Figure("growth", "× CPU per request", False, (FLAT,), title="1,000 topics against 100"),
     repeats=1,
 )
 def topics(target: Target, size: Size) -> dict[str, float]:

@@ -129,8 +129,8 @@ def _crowd(target: Target, size: Size) -> tuple[float, list[float]]:
     "64 producers and 64 consumers, one record per request, each pair on its own partition",
     Figure("split_2", "× of the most", True, (value_at_least(0.8),), title="2 workers: the least CPU of one"),
     Figure("split_4", "× of the most", True, (value_at_least(0.7),), title="4 workers: the least CPU of one"),
-    Figure("cpu_2", "× CPU a record", False, (value_at_most(1.2),), title="2 workers against 1"),
-    Figure("cpu_4", "× CPU a record", False, (value_at_most(1.3),), title="4 workers against 1"),
+    Figure("cpu_2", "× CPU per record", False, (value_at_most(1.2),), title="2 workers against 1"),
+    Figure("cpu_4", "× CPU per record", False, (value_at_most(1.3),), title="4 workers against 1"),
     reference=False,
 )
 def split(target: Target, size: Size) -> dict[str, float]:

@@ -111,7 +111,7 @@ class Producing:
 
 
 def produce(spec: Spec) -> Callable[[], Result]:
-    """Produce with `connections` connections, each to its own partition, until so many bytes or seconds."""
+    """Produce with `connections` connections, each to its own partition, until this many bytes or seconds."""
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(ProduceRequest, PRODUCE_VERSION)

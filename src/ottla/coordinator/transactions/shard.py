@@ -297,7 +297,7 @@ class TransactionShard(CoordinatorShard):
                 elif not completion.waiting:
                     self._complete(transactional_id, completion)
             elif isinstance(error, (InvalidProducerEpoch, TransactionCoordinatorFenced)):
-                # A marker with a higher epoch is there already, perhaps from an operator. Like Kafka, leave the
+                # A marker with a higher epoch already exists, perhaps from an operator. Like Kafka, leave the
                 # transaction incomplete until the next election of its coordinator.
                 logger.warning("the transaction of %s stays open in %s-%d: %s", transactional_id, *partition, error)
                 completion.given_up = True

@@ -104,7 +104,7 @@ class _Description:
     """The settings of each resource of one request.
 
     A few kilobytes can name a topic thousands of times. Resources with equal settings share their entries, and an
-    answer has at most so many.
+    answer has at most that many.
     """
 
     def __init__(self, ctx: RequestContext, request: DescribeConfigsRequest) -> None:

@@ -139,7 +139,7 @@ def _send_unpaced(sock: socket.socket) -> None:
 def not_bound(host: str, port: int, error: OSError) -> ListenError:
     """The error for an address that cannot be bound."""
     if error.errno == errno.EADDRINUSE:  # shorter than asyncio's message
-        advice = "is another broker running? Port 0 takes a free one"
+        advice = "is another broker running? Port 0 chooses a free one"
         return ListenError(f"cannot listen on {host}:{port}: Address already in use ({advice})")
     return ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}")
 

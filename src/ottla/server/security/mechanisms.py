@@ -19,7 +19,7 @@ class Refused(Exception):
 
 
 class RefusedOpenly(Refused):
-    """The same with a text that the client gets."""
+    """The same, with a message for the client."""
 
 
 class Mechanism(Protocol):

@@ -59,7 +59,7 @@ def archive(
     subject: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Summary:
-    """Copy topics to a table below `out`, by topic and date, and go on from there when called again.
+    """Copy topics to a table below `out`, by topic and date, and continue from there when called again.
 
     The table is plain Parquet, Delta or Iceberg (`format`). Files are named by topic, partition, first and last offset.
     `verify` proves that each offset is in exactly one of them.
@@ -70,7 +70,7 @@ def archive(
     if compression not in COMPRESSIONS:
         raise PipelineError(f"compression is one of {', '.join(COMPRESSIONS)}, not '{compression}'")
     if decode != (registry is not None):
-        raise PipelineError("values are decoded by the schemas of a registry: name both --decode and --registry")
+        raise PipelineError("values are decoded with the schemas of a registry: add both --decode and --registry")
     target = target_of(options)
     source = None if registry is None else registered(registry, registry_options, subject, topics)
     schema = columns(SCHEMA) if source is None else decoded_schema(source.decoding)
@@ -83,7 +83,7 @@ def archive(
         starts = job.range()[0]
         if source is not None:
             if table.format == "parquet":
-                raise PipelineError("plain Parquet takes one schema; --decode needs --format delta or iceberg")
+                raise PipelineError("plain Parquet can have only one schema; --decode needs --format delta or iceberg")
             for change in table.evolved:
                 job.warn(f"{store.root}: {change}")
             source.follow(table, job)
@@ -123,9 +123,11 @@ def go_on(table: Table, starts: Offsets) -> Offsets:
 def _check_table(job: Job, table: Table, isolation: str) -> None:
     there = table.description
     if there["cluster"] != job.cluster.cluster_id():
-        raise PipelineError(f"{table.store.root} is an archive of another cluster; name another folder with --out")
+        raise PipelineError(f"{table.store.root} is an archive of another cluster; choose another folder with --out")
     if there["isolation"] != isolation:
-        raise PipelineError(f"{table.store.root} was begun with --isolation {there['isolation']}; go on with the same")
+        raise PipelineError(
+            f"{table.store.root} was created with --isolation {there['isolation']}; use the same --isolation"
+        )
     for name, topic_id in table.state.extra.get("topic_ids", {}).items():
         if topic_id and name in job.topics and job.topics[name].topic_id != topic_id:
             raise PipelineError(recreated(name, table.store.root))
@@ -150,8 +152,8 @@ class _Archiver:
             mark = marks.get((file.topic, file.partition), 0)
             if file.first_offset < mark:
                 raise PipelineError(
-                    f"{file.topic}-{file.partition}: offset {file.first_offset} came again after {mark} was reached; "
-                    "was the topic deleted and created again?"
+                    f"{file.topic}-{file.partition}: offset {file.first_offset} was read again after {mark} had been "
+                    "reached; was the topic deleted and created again?"
                 )
         known = {**table.state.extra.get("begins", {})}
         begins = {tp: start for tp, start in self.begins.items() if str(tp[1]) not in known.get(tp[0], {})}

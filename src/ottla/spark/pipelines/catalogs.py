@@ -31,7 +31,7 @@ def check_catalog(catalog: str | None) -> None:
     """Raise unless this is a valid catalog."""
     if catalog not in (None, "sql", "hadoop") and not re.match(r"[a-z][a-z0-9+.]*://", catalog):
         raise PipelineError(
-            f"'{catalog}' is no catalog: write sql, hadoop, a database (sqlite:///…, postgresql+psycopg2://…) or the "
+            f"'{catalog}' is not a catalog: use sql, hadoop, a database (sqlite:///…, postgresql+psycopg2://…) or the "
             "address of a REST catalog (http://…)"
         )
 
@@ -40,10 +40,10 @@ def declare(store: ArrowStore, catalog: str | None, options: Mapping[str, str], 
     """Write the pointer of a table that is about to be created."""
     name = table or f"{NAMESPACE}.{re.sub(r'[^A-Za-z0-9_]', '_', store.root.rstrip('/').rpartition('/')[2])}"
     if not re.fullmatch(r"[^.\s]+(\.[^.\s]+)+", name):
-        raise PipelineError(f"a table of Iceberg is named NAMESPACE.NAME, not '{name}'")
+        raise PipelineError(f"an Iceberg table is named NAMESPACE.NAME, not '{name}'")
     if catalog in (None, "sql", "hadoop") and not isinstance(store, LocalStore):
         raise PipelineError(
-            f"{store.root} is in a bucket, which takes no database and no rename: name a catalog with --catalog"
+            f"{store.root} is in a bucket, which has no database and no renames: choose a catalog with --catalog"
         )
     # A pointer to a catalog that was mistyped, or is down, would be in the way of the next attempt.
     check_reachable(store, catalog, options)

@@ -154,7 +154,7 @@ def put_in_place(store: Store, add: Mapping[str, DataFile], folder: str = "") ->
 def check_ours(text: str | None, what: str, where: str) -> dict[str, Any]:
     """The description of a table, which must have been written by a pipeline."""
     if text is None:
-        raise PipelineError(f"{where} is {what} that no pipeline wrote; name another folder")
+        raise PipelineError(f"{where} is {what} that no pipeline wrote; choose another folder")
     found: dict[str, Any] = json.loads(text)
     return found
 
@@ -176,6 +176,6 @@ def columns_added(there: Iterable[Any], wanted: Iterable[Any], where: str) -> li
         elif str(known[one.name]) != str(one.type):
             raise PipelineError(
                 f"{where}: column {one.name} is {known[one.name]} in the table and {one.type} in the new schema, which "
-                "cannot be the same column; name another folder with --out"
+                "cannot be the same column; choose another folder with --out"
             )
     return added

@@ -50,7 +50,7 @@ def columns(text: str) -> StructType:
     else:
         found = reader.fields("")
     if reader.peek():
-        raise ValueError(f"'{reader.peek()}' is not expected behind {reader.behind()}")
+        raise ValueError(f"'{reader.peek()}' is not expected after {reader.behind()}")
     return found
 
 
@@ -72,7 +72,7 @@ class _Reader:
 
     def _expect(self, wanted: str, where: str) -> None:
         if self.peek() != wanted:
-            raise ValueError(f"{where}: '{wanted}' is missing behind {self.behind()}")
+            raise ValueError(f"{where}: '{wanted}' is missing after {self.behind()}")
         self._take()
 
     def _skip(self, *words: str) -> bool:
@@ -118,7 +118,7 @@ class _Reader:
         if name in _DECIMALS:
             digits = self._numbers(where) or [10]
             if len(digits) > 2 or not 0 < digits[0] <= _MOST_DIGITS or digits[-1] > digits[0]:
-                raise ValueError(f"{where}: {word.upper()} takes at most {_MOST_DIGITS} digits, and a smaller scale")
+                raise ValueError(f"{where}: {word.upper()} can have at most {_MOST_DIGITS} digits, and a smaller scale")
             return T.DecimalType(*digits)
         if name in _LENGTHS:
             lengths = self._numbers(where)
@@ -157,7 +157,7 @@ class _Reader:
         found: list[int] = []
         while True:
             if not self.peek().isdigit():
-                raise ValueError(f"{where}: a number is missing behind {self.behind()}")
+                raise ValueError(f"{where}: a number is missing after {self.behind()}")
             found.append(int(self._take()))
             if self.peek() != ",":
                 break

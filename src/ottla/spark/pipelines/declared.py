@@ -86,7 +86,7 @@ def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
         raise PipelineError(f"{path} has no list named 'pipelines'")
     unknown = sorted(set(content) - _TOP)
     if unknown:
-        raise PipelineError(f"{path}: '{unknown[0]}' is not known; there are {', '.join(sorted(_TOP))}")
+        raise PipelineError(f"{path}: '{unknown[0]}' is not known; the keys are {', '.join(sorted(_TOP))}")
     shared = {key: content[key] for key in ("bootstrap", "client_config") if key in content}
     shared |= content.get("defaults") or {}
     entries = [_entry(path, at, entry, shared) for at, entry in enumerate(content["pipelines"], 1)]

@@ -1,7 +1,7 @@
 """Values as typed columns: JSON, Avro and Protobuf, each by a schema.
 
 Spark itself parses JSON. The Python packages for Avro and Protobuf run in the executors. If a value does not fit the
-schema, the decoder gives the reason in words.
+schema, the decoder explains why.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def load_decoding(
     if format == "protobuf" and not message:
         raise PipelineError("Protobuf needs the full name of the message: --message package.Name")
     if writer_schemas and (format, framing) != ("avro", "confluent"):
-        raise PipelineError("writers' schemas are found by the id in front of Avro values: --framing confluent")
+        raise PipelineError(
+            "writer schemas are chosen by the id at the start of each Avro value: add --framing confluent"
+        )
     made = Decoding(format, content, message, framing, _writers(writer_schemas or {}))
     made.spark_type()
     return made
@@ -122,7 +124,7 @@ def _writers(given: Mapping[Any, str]) -> tuple[tuple[int, bytes], ...]:
     found = []
     for name, schema in given.items():
         if not str(name).isdigit():
-            raise PipelineError(f"a writer's schema has a number as its id, not '{name}'")
+            raise PipelineError(f"the id of a writer schema must be a number, not '{name}'")
         content = _schema_bytes("avro", schema)
         try:
             fastavro.parse_schema(json.loads(content))
@@ -147,7 +149,7 @@ def _compiled(path: Path) -> bytes:
     if compiler is None:
         raise PipelineError(
             f"{path.name} has to be compiled, and there is no protoc on PATH (nor grpcio-tools); compile it elsewhere "
-            f"and name the result: protoc --include_imports --descriptor_set_out {path.stem}.desc {path.name}"
+            f"and pass the result: protoc --include_imports --descriptor_set_out {path.stem}.desc {path.name}"
         )
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "schema.desc")
@@ -161,7 +163,7 @@ def _compiled(path: Path) -> bytes:
 def _framed(value: bytes) -> tuple[int, bytes]:
     """Confluent's framing: a zero byte, a schema id of four bytes, and the rest."""
     if len(value) < 5 or value[0] != 0:
-        raise BadValue("not in Confluent's framing: a zero byte and a schema id are to come first")
+        raise BadValue("not in Confluent's framing: it does not start with a zero byte and a schema id")
     return int.from_bytes(value[1:5], "big"), value[5:]
 
 
@@ -309,7 +311,7 @@ def _misfit(value: Any, kind: str) -> str:
     if value is None or kind not in wanted:
         return ""
     fits = isinstance(value, wanted[kind]) and (kind == "boolean" or not isinstance(value, bool))
-    return "" if fits else f"{json.dumps(value)[:60]} is no {kind}"
+    return "" if fits else f"{json.dumps(value)[:60]} is not of type {kind}"
 
 
 # --- Avro ------------------------------------------------------------------------------------------------------------
@@ -339,7 +341,7 @@ def _from_avro(node: Any, where: str, depth: int) -> tuple[DataType, bool]:
     from pyspark.sql import types as T
 
     if depth > _DEEPEST:
-        raise PipelineError(f"the Avro schema contains itself at {where}, which no column can")
+        raise PipelineError(f"the Avro schema is recursive at {where}; columns cannot express that")
     if isinstance(node, list):
         kinds = [inner for inner in node if inner != "null"]
         if len(kinds) != 1:
@@ -395,7 +397,7 @@ def _avro_decoder(decoding: Decoding) -> Decode:
                 writers[number] = fastavro.parse_schema(json.loads(_writer(decoding.registry, number, "avro")))
             if writers:
                 if number not in writers:
-                    raise BadValue(f"the schema with id {number} is not known; name it with --writer-schema")
+                    raise BadValue(f"the schema with id {number} is not known; add it with --writer-schema")
                 writer, reader = writers[number], schema
         stream = BytesIO(value)
         try:
@@ -454,7 +456,7 @@ def _from_message(descriptor: Any, depth: int) -> StructType:
     from pyspark.sql import types as T
 
     if depth > _DEEPEST:
-        raise PipelineError(f"the Protobuf message {descriptor.full_name} contains itself, which no column can")
+        raise PipelineError(f"the Protobuf message {descriptor.full_name} is recursive; columns cannot express that")
     return T.StructType([T.StructField(field.name, _from_field(field, depth)) for field in descriptor.fields])
 
 

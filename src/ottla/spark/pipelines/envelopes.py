@@ -55,6 +55,9 @@ def unwrapped(rows: DataFrame, envelope: str) -> DataFrame:
 def _told(topic: str, partition: int, offset: int, op: str | None) -> str:
     where = f"{topic}-{partition}, offset {offset}"
     if op == "t":
-        return f"{where}: the source table was truncated, which no row tells; begin again with another folder behind it"
+        return (
+            f"{where}: the source table was truncated, which a snapshot cannot show; start again in another folder, "
+            "after this record"
+        )
     what = "has no 'op'" if op is None else f"has the op '{op}' without a row" if op in _SETS else f"has the op '{op}'"
-    return f"{where}: the value is no Debezium envelope in JSON: it {what}"
+    return f"{where}: the value is not a Debezium envelope in JSON: it {what}"

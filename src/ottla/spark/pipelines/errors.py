@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PipelineError(Exception):
-    """Ends a pipeline. What was committed before stays, and the same call goes on from there."""
+    """Ends a pipeline. What was committed before stays, and the same call continues from there."""
 
 
 class Starved(PipelineError):
@@ -23,21 +23,24 @@ class Starved(PipelineError):
 STARTS: Final = 12
 """How often to start something that fails to start for lack of CPU."""
 _STARVED: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET")
-_AGAIN: Final = "Run the same command again afterwards: it goes on where it stopped, and nothing is lost"
+_AGAIN: Final = "Run the same command again afterwards: it continues where it stopped, and nothing is lost"
 _KNOWN: Final = (
     (r"No space left on device|ENOSPC|Disk quota exceeded", f"there is no space left on the disk; free some. {_AGAIN}"),
-    (r"UnknownTopicOrPartition|TopicDeletionError|was deleted", "a topic of this pipeline does not exist (any more)"),
+    (
+        r"UnknownTopicOrPartition|TopicDeletionError|was deleted",
+        "a topic of this pipeline does not exist, or no longer exists",
+    ),
     (
         r"offset was changed from \d+ to \d+|KAFKA_DATA_LOSS|OffsetOutOfRangeException|Cannot fetch (record|offset)",
         "records of the topic are gone: retention removed them before they were read, or the topic was deleted and "
-        "created again. Start again with another --checkpoint, or read on behind the gap with --on-data-loss warn",
+        "created again. Start again with another --checkpoint, or continue after the gap with --on-data-loss warn",
     ),
     (
         r"TopicAuthorizationException|GroupAuthorizationException",
-        "the broker refuses access; name a user with --client-config",
+        "the broker denies access; set a user in --client-config",
     ),
     (r"SaslAuthenticationException|SslAuthenticationException", "the broker refuses the login of --client-config"),
-    (r"RecordTooLargeException", "a record is larger than the topic takes; raise its max.message.bytes"),
+    (r"RecordTooLargeException", "a record is larger than the topic accepts; raise its max.message.bytes"),
     (
         r"OutOfMemoryError",
         "Spark ran out of memory; give it more with --conf spark.driver.memory=4g, or set a smaller --max-records",
@@ -70,7 +73,7 @@ def explain(error: BaseException) -> PipelineError:
     if _STARVED.search(text):
         return Starved(
             "the machine is too busy: a Python process of Spark did not start within ten seconds, "
-            f"often enough to give up. {_AGAIN}"
+            f"several times in a row. {_AGAIN}"
         )
     for pattern, advice in _KNOWN:
         if re.search(pattern, text):

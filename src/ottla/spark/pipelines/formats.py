@@ -40,7 +40,7 @@ def check_format(
     if format is not None and format not in FORMATS:
         raise PipelineError(f"format is one of {', '.join(FORMATS)}, not '{format}'{_hint(format)}")
     if asked and format != "iceberg":
-        raise PipelineError("a catalog and a table name are Iceberg's: add --format iceberg")
+        raise PipelineError("only Iceberg has a catalog and a table name: add --format iceberg")
     assert format is not None
     _check_packages(format)
     if format == "iceberg":
@@ -52,7 +52,7 @@ def check_format(
 
 def _hint(format: str) -> str:
     values = ("json", "avro", "protobuf")
-    return f"; what the values are says --value-format {format}" if format in values else ""
+    return f"; to choose the format of the values, use --value-format {format}" if format in values else ""
 
 
 def _check_packages(format: str) -> None:
@@ -73,7 +73,7 @@ def log_for(store: Store, kind: Kind) -> CommitLog:
         return ManifestLog(store)
     if not isinstance(store, ArrowStore):
         raise PipelineError(
-            f"--format {kind.format} takes a local folder or s3://BUCKET/PATH, and {store.root} is neither"
+            f"--format {kind.format} needs a local folder or s3://BUCKET/PATH, and {store.root} is neither"
         )
     _check_packages(kind.format)
     if kind.format == "delta":

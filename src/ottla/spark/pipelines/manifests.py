@@ -27,7 +27,7 @@ from ottla.spark.pipelines.topics import flat, nested
 TABLE: Final = f"{FOLDER}/table.json"
 MANIFESTS: Final = f"{FOLDER}/manifests"
 WHOLE_EVERY: Final = 50
-"""Every so many commits the whole state is written, so that opening the table reads few files."""
+"""After this many commits the whole state is written, so that opening the table reads few files."""
 
 
 class ManifestLog(CommitLog):

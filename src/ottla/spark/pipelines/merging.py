@@ -125,7 +125,7 @@ def write_rows(rows: pa.Table, store: ArrowStore, path: str) -> None:
 
 
 def _each(spark: SparkSession, count: int) -> DataFrame:
-    """A frame with one row in each of so many tasks."""
+    """A frame with one row in each of this many tasks."""
     return spark.range(0, max(count, 1), 1, max(count, 1))
 
 

@@ -47,15 +47,15 @@ def parse(
 ) -> Summary:
     """Write a table of typed columns (and topic, partition, offset, timestamp, key) below `out`.
 
-    It is plain Parquet, Delta or Iceberg (`format`). The latter two take a schema with more columns later on.
+    It is plain Parquet, Delta or Iceberg (`format`). In the latter two, a later schema may add columns.
 
     Records that do not fit go to the topic `dead_letters` (by default the first topic's name with `.dead-letters`),
     with key, value and headers as they were and headers `ottla.origin.*` and `ottla.error` added. Tombstones stay, as
     rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
-    other versions of the schema are read by `writer_schemas` (the id in front of the value -> schema).
+    other versions of the schema are read by `writer_schemas` (the id at the start of the value -> schema).
 
     With a `registry` the newest schema of `subject` (`TOPIC-value`) says what the columns are, and each value is read
-    with the schema whose id is in front of it. A newer version adds its columns to the table, also during a run.
+    with the schema whose id it starts with. A newer version adds its columns to the table, even during a run.
     """
     if registry is not None:
         if value_format or schema or writer_schemas:
@@ -82,7 +82,7 @@ def parse(
             job.warn(f"{store.root}: {change}")
         there = table.description.get("described") or table.description.get("schema")
         if table.format == "parquet" and there != described:
-            raise PipelineError(f"{store.root} was begun with another schema; name another folder with --out")
+            raise PipelineError(f"{store.root} was created with another schema; choose another folder with --out")
         if source is not None:
             source.follow(table, job)
         parser = _Parser(job, table, decoding, letters, source)

@@ -79,9 +79,11 @@ def quality(topics: str | Sequence[str], *, out: str | None = None, **options: U
     """Look through topics; with `out` all findings are written there as Parquet, one row each."""
     began = time.monotonic()
     if options.get("follow"):
-        raise PipelineError("quality looks at what is there and ends; run it again with --checkpoint for what is new")
+        raise PipelineError(
+            "quality checks the existing records and stops; to check new ones later, run it again with --checkpoint"
+        )
     if out is not None and is_bucket(out):
-        raise PipelineError(f"Spark writes the findings of quality, and not to {out}; name a folder")
+        raise PipelineError(f"Spark writes the findings of quality, and cannot write to {out}; choose a folder")
     job = open_job("quality", topics, options)
     store = open_store(job.checkpoint, job.spark) if job.checkpoint else None
     if store is not None:

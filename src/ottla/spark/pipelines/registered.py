@@ -26,7 +26,7 @@ def registered(
     named = [topics] if isinstance(topics, str) else list(topics)
     if subject is None:
         if len(named) != 1 or any(mark in named[0] for mark in "*?["):
-            raise PipelineError("several topics have several subjects: name the one to use with --subject")
+            raise PipelineError("several topics have several subjects: choose one with --subject")
         subject = f"{named[0]}-value"
     return Registered(Registry.at(url, options), subject, message)
 
@@ -55,8 +55,8 @@ class Registered:
             return False
         if table.format == "parquet":
             job.warn(
-                f"{self.subject} has version {newest.version} now; plain Parquet takes one schema, so the columns stay "
-                f"those of version {self.schema.version}"
+                f"{self.subject} has version {newest.version} now; plain Parquet can have only one schema, so the "
+                f"columns stay those of version {self.schema.version}"
             )
             return False
         before, fields = self.schema.version, self._fields()

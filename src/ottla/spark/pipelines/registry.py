@@ -56,7 +56,7 @@ class Registry:
         login = client_properties(options)
         unknown = sorted(set(login) - set(_OPTIONS))
         if unknown:
-            raise PipelineError(f"a registry has no option {unknown[0]}; there are {', '.join(_OPTIONS)}")
+            raise PipelineError(f"a registry has no option {unknown[0]}; the options are {', '.join(_OPTIONS)}")
         if parts.username:
             login.setdefault("basic.auth.user.info", f"{unquote(parts.username)}:{unquote(parts.password or '')}")
         host = parts.netloc.rpartition("@")[2]
@@ -222,7 +222,7 @@ _DEEPEST: Final = 20
 def _inlined_json(node: Any, root: Any, refers: Mapping[str, Any], depth: int = 0) -> Any:
     """JSON Schema with every `$ref` replaced by its target."""
     if depth > _DEEPEST:
-        raise PipelineError("the JSON schema contains itself, which no column can")
+        raise PipelineError("the JSON schema is recursive; columns cannot express that")
     if isinstance(node, list):
         return [_inlined_json(one, root, refers, depth) for one in node]
     if not isinstance(node, dict):

@@ -81,7 +81,7 @@ def replay(
     again: bool = False,
     **options: Unpack[Options],
 ) -> Summary:
-    """Write the archived records to `to_topic`, or to topics of their own names behind a `prefix`, exactly once.
+    """Write the archived records to `to_topic`, or to topics with their original names after a `prefix`, exactly once.
 
     `speed` 1 keeps the pauses between the records' timestamps, 10 is ten times as fast, 0 as fast as it goes; `rate` is
     a number of records per second instead. `only` chooses one of several archived topics. What was replayed before is
@@ -189,7 +189,7 @@ class _Note:
         missing = {tp: kept.get(tp, Reached()) for tp in self._partitions if tp not in reached}
         if not there.get("ended", True) and any(list(tp) in there["partitions"] for tp in missing):
             raise PipelineError(
-                f"the group '{self._group}', which knows how far this replay came, is gone: brokers forget a group "
+                f"the group '{self._group}', which held the progress of this replay, is gone: brokers remove a group "
                 "that is idle for offsets.retention.minutes. Replay to another topic, or all of it again with --again"
             )
         if missing:
@@ -361,7 +361,7 @@ def _told(error: Exception) -> str:
     from ottla.errors import InvalidProducerEpoch, MessageTooLarge, ProducerFenced
 
     if isinstance(error, ProducerFenced | InvalidProducerEpoch):
-        return "another run of this replay began, and this one gave way to it; nothing is lost or repeated"
+        return "another run of this replay has started, so this one stopped; nothing is lost or repeated"
     if isinstance(error, MessageTooLarge):
         return f"{error}; raise max.message.bytes of the topic, and run the same command again"
     return str(error)

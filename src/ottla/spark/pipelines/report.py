@@ -132,7 +132,7 @@ def _value(window: Window, column: str) -> float:
 
 
 def _thinned(found: list[Point]) -> list[Point]:
-    """At most so many points: the least and the greatest of neighbours in the same place, so that no peak is lost."""
+    """At most this many points: the least and the greatest of neighbours in the same place, so that no peak is lost."""
     size = -(-2 * len(found) // _MOST_POINTS)
     if size <= 2:
         return found

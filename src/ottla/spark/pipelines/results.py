@@ -34,7 +34,7 @@ def write_result(job: Job, frame: DataFrame, ends: Offsets, out: str, target: Ki
         frame.write.mode("errorifexists").parquet(store.url())
         return None
     if find_log(store) is not None:
-        raise PipelineError(f"{store.root} is there already; name another folder with --out, or go on with --stream")
+        raise PipelineError(f"{store.root} already exists; choose another folder with --out, or continue with --stream")
     with Table.create_or_open(store, KIND, target, frame.schema, cluster=job.cluster.cluster_id()) as table:
         return _append(table, frame, ends)
 
@@ -58,7 +58,7 @@ def append_results(job: Job, read: Callable[[Offsets], DataFrame], starts: Offse
                 raise PipelineError(
                     f"the checkpoint does not fit {store.root}: the table is at offset {marks[repeated[0]]} of "
                     f"{repeated[0][0]}-{repeated[0][1]}, and the query at {batch.starts[repeated[0]]}; delete the "
-                    "checkpoint, and the query goes on behind what the table has"
+                    "checkpoint, and the query continues from the table's own offsets"
                 )
             written += _append(table, batch.frame(), batch.ends)
             return sum(max(end - batch.starts.get(tp, end), 0) for tp, end in batch.ends.items())

@@ -76,7 +76,7 @@ def snapshot(
     identity: dict[str, Any] = {"cluster": job.cluster.cluster_id(), "envelope": envelope}
     with Table.create_or_open(store, KIND, target, columns(SCHEMA), **identity) as table:
         if (there := table.description.get("envelope", "plain")) != envelope:
-            raise PipelineError(f"{store.root} was begun with --envelope {there}; go on with that")
+            raise PipelineError(f"{store.root} was created with --envelope {there}; use the same --envelope")
         if merge == "merge-on-read" and table.format != "iceberg":
             raise PipelineError(f"merge-on-read is for Iceberg, and {store.root} is {table.format}; leave it out")
         keeper = _Keeper(job, table, envelope, merge)

@@ -71,7 +71,7 @@ def sql(
     A topic's table has its name, with `_` for what SQL does not take in a name; `tables` gives other names (name ->
     topic). Columns: key and value as text (as bytes with `binary`), topic, partition, offset, timestamp, headers; with
     a schema for its values (`schemas`, table -> DDL or a file) also the fields of the JSON in them. With `stream` the
-    query runs as a stream, which needs a `checkpoint` and a place to write to, and goes on from there the next time.
+    query runs as a stream, which needs a `checkpoint` and a place to write to, and continues from there the next time.
     Rows that are written somewhere are progress, which a group shows; a query that is printed has one if it is named.
     With a `registry`, rows for a topic are written by the newest schema of `subject` (`TOPIC-value`) in its framing; if
     the subject has none, an Avro schema of the query's columns becomes its first.
@@ -148,12 +148,12 @@ def check_query(
     if out is not None and is_bucket(out) and (target is None or target.format == "parquet"):
         raise PipelineError(f"a query writes to {out} with --format delta or iceberg only")
     if is_bucket(options.get("checkpoint") or ""):
-        raise PipelineError("Spark writes the checkpoint of a query, and not to s3://; name a folder")
+        raise PipelineError("Spark writes the checkpoint of a query, and cannot write to s3://; choose a folder")
     decodings = {name: load_decoding("json", text) for name, text in (schemas or {}).items()}
     named = _tables(cluster_of(options).topics(), query, dict(tables or {}))
     unknown = sorted(set(decodings) - set(named))
     if unknown:
-        raise PipelineError(f"there is a schema for '{unknown[0]}', which is no table of the query")
+        raise PipelineError(f"there is a schema for '{unknown[0]}', which is not a table of the query")
     if options.get("follow") and not stream:
         raise PipelineError("only a streaming query can follow its topics: add --stream and --checkpoint")
     if stream and (not options.get("checkpoint") or (out is None and to_topic is None)):

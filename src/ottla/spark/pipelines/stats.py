@@ -86,7 +86,7 @@ def stats(
         for name, value in choices.items():
             there = late_after if name == "late_after_ms" else table.description[name]
             if there != value:
-                raise PipelineError(f"{store.root} was begun with {name} {there}; name another folder")
+                raise PipelineError(f"{store.root} was created with {name} {there}; choose another folder")
         counter = _Counter(job, table, window_ms, delay_ms, late_after, to_topic)
         summary = run_batches(job, counter.write, table, job.range()[0])
         extra = table.state.extra

@@ -123,10 +123,10 @@ def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
     """Refuse the checkpoint of another pipeline, cluster or topic, or of a topic that was recreated since."""
     ids = {topic.name: topic.topic_id for topic in job.topics.values()}
     mine = {"pipeline": job.pipeline, "cluster": job.cluster.cluster_id(), "topics": ids, "belongs_to": belongs_to}
-    another = "name another folder with --checkpoint"
+    another = "choose another folder with --checkpoint"
     if not store.exists(NOTE):
         if store.names("offsets"):
-            raise PipelineError(f"{store.root} is the checkpoint of a query that is no pipeline of Ottla; {another}")
+            raise PipelineError(f"{store.root} is the checkpoint of a query that is not a pipeline of Ottla; {another}")
         store.write_new(NOTE, json.dumps(mine, indent=1).encode())
         return
     there = read_json(store, NOTE)
@@ -151,8 +151,8 @@ def check_note(job: Job, store: Store, belongs_to: str = "") -> None:
 
 def recreated(topic: str, where: str) -> str:
     return (
-        f"topic '{topic}' was deleted and created again since {where} was begun; its offsets mean other records now. "
-        "Start again with another folder"
+        f"topic '{topic}' was deleted and created again after {where} was created; its offsets now refer to other "
+        "records. Start again with another folder"
     )
 
 
@@ -176,7 +176,7 @@ def last_offsets(store: Store) -> Offsets:
 
 
 def planned_offsets(store: Store) -> Offsets:
-    """The ends of the batches that were begun."""
+    """The ends of the batches that were started."""
     begun = [int(name) for name in store.names("offsets") if name.isdigit()]
     return (batch_offsets(store, max(begun)) or {}) if begun else {}
 
@@ -398,7 +398,7 @@ def tell_losses(job: Job, lost: list[Loss]) -> None:
             "they were read"
         )
         if job.options.get("on_data_loss") == "fail":
-            raise PipelineError(f"{text}; go on behind them with --on-data-loss warn")
+            raise PipelineError(f"{text}; to continue after them, add --on-data-loss warn")
         job.warn(text)
 
 

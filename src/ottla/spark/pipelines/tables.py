@@ -91,7 +91,7 @@ class Table:
         """Open for reading."""
         log = find_log(store)
         if log is None or log.describe() is None:
-            raise PipelineError(f"{store.root} is no folder that `ottla pipeline {kind or 'archive'}` wrote")
+            raise PipelineError(f"{store.root} is not a folder that `ottla pipeline {kind or 'archive'}` wrote")
         table = cls(store, log, _description(store, log, kind), None)
         table.load()
         return table
@@ -201,7 +201,7 @@ def check_target(location: str, kind: str, target: Kind | None) -> None:
 def _refuse_other_format(store: Store, log: CommitLog, target: Kind | None) -> None:
     if target is not None and target.format != log.format:
         raise PipelineError(
-            f"{store.root} was begun with --format {log.format}; go on with that, or name another folder"
+            f"{store.root} was created with --format {log.format}; use that format, or choose another folder"
         )
 
 
@@ -217,5 +217,5 @@ def _description(store: Store, log: CommitLog, kind: str | None) -> dict[str, An
     if found["format"] != FORMAT:
         raise PipelineError(f"{store.root} was written by another version of Ottla (format {found['format']})")
     if kind is not None and found["kind"] != kind:
-        raise PipelineError(f"{store.root} was written by the pipeline '{found['kind']}'; name another folder")
+        raise PipelineError(f"{store.root} was written by the pipeline '{found['kind']}'; choose another folder")
     return found

@@ -352,7 +352,7 @@ class ClassicGroup(Group):
 
     def add(self, member: ClassicMember) -> None:
         if member.instance_id is not None:
-            assert member.instance_id not in self.static_members, f"static member {member.instance_id} is there already"
+            assert member.instance_id not in self.static_members, f"static member {member.instance_id} already exists"
             self.static_members[member.instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
