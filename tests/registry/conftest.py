@@ -14,9 +14,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from ottla.registry.log import MemoryLog
 from ottla.registry.registry import Registry
 from ottla.registry.rest.http import Answer, Info, Request
+from support.schema_log import MemoryLog
 
 
 class Api:

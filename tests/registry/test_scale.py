@@ -11,9 +11,9 @@ import pytest
 
 from ottla.registry import formats
 from ottla.registry.entities import SchemaEntry
-from ottla.registry.log import MemoryLog
 from ottla.registry.records import schema_record
 from ottla.registry.registry import Registry
+from support.schema_log import MemoryLog
 
 
 def text_of(number: int) -> str:

@@ -37,7 +37,6 @@ STATE = [("GROUP", 15), ("COORDINATOR (ID)", 25), ("ASSIGNMENT-STRATEGY", 20), (
 STATES = ("PreparingRebalance", "Dead", "Reconciling", "Stable", "Empty", "Assigning", "CompletingRebalance")
 TYPES = ("Classic", "Consumer")
 TARGETS = ("to-offset", "to-datetime", "by-duration", "to-earliest", "to-latest", "shift-by", "from-file", "to-current")
-ERRORS = "org.apache.kafka.common.errors"
 FAILED = "\nError: Executing consumer group command failed due to "
 
 

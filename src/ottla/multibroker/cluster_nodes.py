@@ -76,10 +76,6 @@ class ClusterNodes:
         self.timer.close()
 
     @property
-    def has_quorum(self) -> bool:
-        return self._single is None
-
-    @property
     def active_controller(self) -> QuorumController | None:
         """The controller that leads the quorum; if two claim it, the one with the newer epoch."""
         active = [node for node in self.controllers.values() if node.is_active]

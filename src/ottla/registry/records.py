@@ -191,10 +191,6 @@ def association_record(key: tuple[str, ...], value: dict[str, Any] | None) -> Re
     return Record(_bytes({"keytype": "ASSOC", "tenant": TENANT, **named, "magic": 0}), written)
 
 
-def noop_record() -> Record:
-    return Record(_bytes({"keytype": "NOOP", "magic": 0}), None)
-
-
 def read_record(record: StoredRecord) -> Event:
     """Decode a record. Karapace writes an empty value where Confluent writes none; both are tombstones."""
     key = _object(record.key, "key")

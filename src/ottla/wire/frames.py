@@ -20,7 +20,6 @@ from .schema import Message
 _START = Layout(">hhi")
 _START_WITH_LENGTH = Layout(">hhih")
 _INT32 = Layout(">i")
-_INT32_AND_TAGS = Layout(">iB")
 
 
 class RequestHeader(NamedTuple):

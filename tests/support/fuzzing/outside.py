@@ -16,13 +16,13 @@ from ottla.http.requests import HttpAnswer, HttpRequest, app_of
 from ottla.metadata.image import ScramCredential
 from ottla.registry.errors import InvalidSchema, RegistryError
 from ottla.registry.formats import Source, parse
-from ottla.registry.log import MemoryLog
 from ottla.registry.registry import Registry
 from ottla.registry.rest.http import Info, Request
 from ottla.server.security.certificates import names_of
 from ottla.server.security.jwt import split_token
 from ottla.server.security.mechanisms import BearerToken, Mechanism, OAuthBearer, Plain, Refused, Scram
 from ottla.server.security.principals import distinguished_name
+from support.schema_log import MemoryLog
 
 BODY_BYTES_MAX = 256
 SCHEMA_TYPES = ("AVRO", "JSON", "PROTOBUF")
