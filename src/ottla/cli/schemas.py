@@ -14,7 +14,7 @@ from ottla.cli.common import FAILED, OK, CommandError, UsageError, add_json, gua
 from ottla.cli.schema_options import add_registry, explained, registry_of
 from ottla.registry.client import RegisteredSchema, RegistryClient
 from ottla.registry.entities import AVRO, JSON, PROTOBUF, Reference
-from ottla.registry.errors import RegistryError
+from ottla.registry.errors import NOT_PERMITTED, SUBJECT_SOFT_DELETED, VERSION_SOFT_DELETED, RegistryError
 
 _TYPES: Final = {".avsc": AVRO, ".json": JSON, ".proto": PROTOBUF}
 _SCHEMA, _CONFIG = "schema", "config"
@@ -190,7 +190,7 @@ def _delete(registry: RegistryClient, arguments: argparse.Namespace) -> int:
         try:
             registry.delete(arguments.subject, arguments.version)
         except RegistryError as error:
-            if error.code not in (40404, 40406):  # it was deleted before
+            if error.code not in (SUBJECT_SOFT_DELETED, VERSION_SOFT_DELETED):
                 raise
     versions = registry.delete(arguments.subject, arguments.version, permanent=arguments.permanent)
     if arguments.json:
@@ -228,7 +228,7 @@ def _import(registry: RegistryClient, arguments: argparse.Namespace) -> int:
         try:
             registry.set_mode("IMPORT")
         except RegistryError as error:
-            if error.code != 42205:
+            if error.code != NOT_PERMITTED:
                 raise
             raise CommandError(
                 f"{error.message}: to add schemas to a registry that is not empty, use --new-ids"

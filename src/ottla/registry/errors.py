@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+# Codes that other modules compare with.
+SUBJECT_SOFT_DELETED: Final = 40404
+VERSION_SOFT_DELETED: Final = 40406
+INVALID_SCHEMA: Final = 42201
+NOT_PERMITTED: Final = 42205
+
 
 class RegistryError(Exception):
     """An error answer. Clients act on the status; the code distinguishes errors with the same status."""
@@ -31,7 +39,7 @@ def schema_not_found(which: int | str | None = None) -> RegistryError:
 
 def subject_soft_deleted(subject: str) -> RegistryError:
     message = f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently"
-    return RegistryError(404, 40404, message)
+    return RegistryError(404, SUBJECT_SOFT_DELETED, message)
 
 
 def subject_not_soft_deleted(subject: str) -> RegistryError:
@@ -40,7 +48,7 @@ def subject_not_soft_deleted(subject: str) -> RegistryError:
 
 def version_soft_deleted(subject: str, version: int) -> RegistryError:
     message = f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently"
-    return RegistryError(404, 40406, message)
+    return RegistryError(404, VERSION_SOFT_DELETED, message)
 
 
 def version_not_soft_deleted(subject: str, version: int) -> RegistryError:
@@ -89,7 +97,7 @@ def association_frozen(kind: str, subject: str) -> RegistryError:
 
 
 def invalid_schema(message: str) -> RegistryError:
-    return RegistryError(422, 42201, message)
+    return RegistryError(422, INVALID_SCHEMA, message)
 
 
 def invalid_version(version: str | int) -> RegistryError:
@@ -115,7 +123,7 @@ def invalid_mode(message: str | None = None) -> RegistryError:
 
 
 def not_permitted(message: str) -> RegistryError:
-    return RegistryError(422, 42205, message)
+    return RegistryError(422, NOT_PERMITTED, message)
 
 
 def reference_exists(subject: str, version: int) -> RegistryError:
@@ -150,7 +158,3 @@ def bad_request(message: str) -> RegistryError:
 
 def store_failed(message: str) -> RegistryError:
     return RegistryError(500, 50001, message)
-
-
-def timed_out(message: str) -> RegistryError:
-    return RegistryError(500, 50002, message)

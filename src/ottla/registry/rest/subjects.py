@@ -115,7 +115,7 @@ def _compared(call: Call, subject: str, previous: list[Any]) -> Outcome[Any]:
     try:
         problems = test_compatibility(call.catalog, entry, previous, _normalize(call, subject))
     except RegistryError as error:
-        if not verbose or error.code != 42201:
+        if not verbose or error.code != errors.INVALID_SCHEMA:
             raise
         problems = [error.message]
     return Outcome({"is_compatible": not problems, **({"messages": problems} if verbose else {})})
