@@ -304,6 +304,28 @@ class OffsetTimestamp(IntEnum):
     EARLIEST_PENDING_UPLOAD = -6
 
 
+class AcknowledgeType(IntEnum):
+    """What a member of a share group did with a record (KIP-932); GAP marks offsets without a record."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class ControlRecordType(IntEnum):
+    """The type of a control record, from its key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
 # -- what an API declares --------------------------------------------------------------------------------------------
 
 

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch as KafkaPythonBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as KafkaPythonBuilder
 
+from ottla.enums import ControlRecordType
 from ottla.errors import CorruptMessage, InvalidRecord, UnknownServerError
 from ottla.records.batch import (
-    CONTROL_ABORT,
-    CONTROL_COMMIT,
     CREATE_TIME,
     HEADER,
     HEADER_SIZE,
@@ -295,7 +294,7 @@ def test_end_transaction_marker(commit):
     assert batch.is_transactional
     assert batch.base_sequence == -1
     (marker,) = batch.control_records()
-    assert marker.type == batch.control_type() == (CONTROL_COMMIT if commit else CONTROL_ABORT)
+    assert marker.type == batch.control_type() == (ControlRecordType.COMMIT if commit else ControlRecordType.ABORT)
     assert (marker.offset, marker.version, marker.coordinator_epoch, marker.timestamp) == (77, 0, 12, NOW)
     assert bytes(batch.payload()).hex() == "20000000" + "08" + f"0000000{int(commit)}" + "0c" + "00000000000c" + "00"
     reader = KafkaPythonBatch(bytes(data))

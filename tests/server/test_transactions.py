@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from ottla.answers import Reply
 from ottla.clock import ManualClock
 from ottla.config import Config
+from ottla.enums import ControlRecordType
 from ottla.errors import ConcurrentTransactions, KafkaError, UnstableOffsetCommit
 from ottla.log.files import MemoryDisk, MemoryFile
 from ottla.metadata.controller import NewTopic
 from ottla.metadata.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from ottla.records.batch import CONTROL_ABORT, Record, batches, build_batch
+from ottla.records.batch import Record, batches, build_batch
 from ottla.server.api import RequestContext
 from ottla.server.broker import Broker
 from ottla.wire.messages import (
@@ -196,7 +197,7 @@ class Caller:
                 while aborted and aborted[0][0] <= batch.last_offset:
                     dropping.add(aborted.pop(0)[1])
                 if batch.is_control:
-                    if batch.control_type() == CONTROL_ABORT:
+                    if batch.control_type() == ControlRecordType.ABORT:
                         dropping.discard(batch.producer_id)
                 elif batch.producer_id not in dropping or not batch.is_transactional:
                     values += [bytes(record.value or b"") for record in batch.records() if record.offset >= offset]

@@ -4,7 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ottla.records.batch import CONTROL_ABORT, Batch, Record, batches, build_batch
+from ottla.enums import ControlRecordType
+from ottla.records.batch import Batch, Record, batches, build_batch
 
 FIXED_MS = 1_700_000_000_000
 
@@ -42,7 +43,7 @@ def visible_batches(answer: Any, isolation_level: int) -> Iterator[Batch]:
         while aborted and aborted[0][0] <= one.last_offset:
             skipping.add(aborted.pop(0)[1])
         if one.is_control:
-            if one.control_type() == CONTROL_ABORT:
+            if one.control_type() == ControlRecordType.ABORT:
                 skipping.discard(one.producer_id)
         elif not (isolation_level and one.is_transactional and one.producer_id in skipping):
             yield one

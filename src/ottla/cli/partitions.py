@@ -24,7 +24,8 @@ from ottla.cli.common import (
     verbs,
     words_go_to,
 )
-from ottla.client.placement import PREFERRED, UNCLEAN, elect_leaders, reassign, reassignments
+from ottla.client.placement import elect_leaders, reassign, reassignments
+from ottla.enums import ElectionType
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -100,7 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
 async def _elect(arguments: argparse.Namespace) -> int:
     async with connect(arguments) as client:
         wanted = await _named(client, arguments.partitions) if arguments.partitions else None
-        outcomes = await elect_leaders(client, wanted, election=UNCLEAN if arguments.unclean else PREFERRED)
+        outcomes = await elect_leaders(
+            client, wanted, election=ElectionType.UNCLEAN if arguments.unclean else ElectionType.PREFERRED
+        )
         await client.metadata({topic for topic, _ in outcomes})
         leaders = {tp: client.known.topics[tp[0]].partitions[tp[1]].leader for tp in outcomes}
     if not outcomes and not arguments.json:

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from ottla.client.connection import ClientError, ConnectionLost
 from ottla.client.offsets import grouped, list_offsets
 from ottla.client.routing import FIRST_BACKOFF_S, LAST_BACKOFF_S, Client, TopicPartition
-from ottla.enums import IsolationLevel, OffsetTimestamp
+from ottla.enums import ControlRecordType, IsolationLevel, OffsetTimestamp
 from ottla.errors import KafkaError, OffsetOutOfRange, error_for
-from ottla.records.batch import CONTROL_ABORT, Batch
+from ottla.records.batch import Batch
 from ottla.records.legacy import LegacyBatch, any_batches
 from ottla.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -40,7 +40,7 @@ def visible(batches: Iterable[AnyBatch], aborted: Iterable[tuple[int, int]]) -> 
         while upcoming and upcoming[-1][1] <= batch.last_offset:
             active.add(upcoming.pop()[0])
         if isinstance(batch, Batch) and batch.is_control:
-            if batch.producer_id in active and batch.record_count and batch.control_type() == CONTROL_ABORT:
+            if batch.producer_id in active and batch.record_count and batch.control_type() == ControlRecordType.ABORT:
                 active.discard(batch.producer_id)
             continue
         if batch.is_transactional and batch.producer_id in active:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ottla.client.offsets import grouped
 from ottla.client.routing import Client, TopicPartition
+from ottla.enums import ElectionType
 from ottla.errors import ElectionNotNeeded, KafkaError, error_for
 from ottla.wire.messages.partitions import (
     AlterPartitionReassignmentsRequest,
@@ -14,8 +15,6 @@ from ottla.wire.messages.partitions import (
     ListPartitionReassignmentsRequest,
 )
 
-PREFERRED: Final = 0
-UNCLEAN: Final = 1
 Outcomes = dict[TopicPartition, KafkaError | None]
 """The error for each partition; None for success."""
 
@@ -29,7 +28,7 @@ class Reassignment(NamedTuple):
 
 
 async def elect_leaders(
-    client: Client, partitions: Iterable[TopicPartition] | None = None, *, election: int = PREFERRED
+    client: Client, partitions: Iterable[TopicPartition] | None = None, *, election: int = ElectionType.PREFERRED
 ) -> Outcomes:
     """Elect leaders for these partitions, or for all. The result omits partitions that need no election."""
     entry = ElectLeadersRequest.TopicPartitions

@@ -11,6 +11,7 @@ from ottla.client.fetcher import FETCH_BYTES, MAX_WAIT_MS
 from ottla.client.group_member import HEARTBEAT_S, Assignment, by_name
 from ottla.client.offsets import MemberIdentity, grouped
 from ottla.client.routing import Client, TopicPartition
+from ottla.enums import AcknowledgeType
 from ottla.errors import (
     FencedMemberEpoch,
     InvalidShareSessionEpoch,
@@ -21,7 +22,11 @@ from ottla.errors import (
 from ottla.records.legacy import any_batches
 from ottla.wire.messages.share_groups import ShareAcknowledgeRequest, ShareFetchRequest, ShareGroupHeartbeatRequest
 
-ACKNOWLEDGE_TYPES: Final = {"accept": 1, "release": 2, "reject": 3}
+ACKNOWLEDGE_TYPES: Final = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
 MAX_RECORDS: Final = 500
 _CLOSE: Final = -1
 _SESSION_LOST: Final = (ShareSessionNotFound.code, InvalidShareSessionEpoch.code)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ottla.enums import ControlRecordType
 from ottla.log.index import AbortedTransaction
-from ottla.records.batch import CONTROL_ABORT, CONTROL_COMMIT, Batch
+from ottla.records.batch import Batch
 
 
 class CleanedTransactions:
@@ -52,13 +53,13 @@ class CleanedTransactions:
         if not batch.record_count:
             return True  # emptied by an earlier pass
         kind = batch.control_type()
-        if kind == CONTROL_ABORT:
+        if kind == ControlRecordType.ABORT:
             entry, has_batches = self._ongoing_aborted.pop(batch.producer_id, (None, False))
             if entry is None or not has_batches:
                 return True
             self._keep(entry)
             return False
-        if kind == CONTROL_COMMIT:
+        if kind == ControlRecordType.COMMIT:
             if batch.producer_id not in self._ongoing_committed:
                 return True
             self._ongoing_committed.discard(batch.producer_id)

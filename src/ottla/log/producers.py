@@ -13,6 +13,7 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.enums import ControlRecordType
 from ottla.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -21,7 +22,7 @@ from ottla.errors import (
     TransactionCoordinatorFenced,
 )
 from ottla.log.files import Disk
-from ottla.records.batch import CONTROL_ABORT, CONTROL_FLAG, MAX_SEQUENCE, TRANSACTIONAL_FLAG, Batch
+from ottla.records.batch import CONTROL_FLAG, MAX_SEQUENCE, TRANSACTIONAL_FLAG, Batch
 from ottla.records.checksum import crc32c
 
 logger = logging.getLogger(__name__)
@@ -363,7 +364,7 @@ class ProducerStateManager:
         # A marker without data in this partition does not affect the last stable offset.
         if first < 0:
             return None
-        return CompletedTransaction(state.producer_id, first, offset, record.type == CONTROL_ABORT)
+        return CompletedTransaction(state.producer_id, first, offset, record.type == ControlRecordType.ABORT)
 
     def commit(self, prepared: PreparedAppend) -> list[tuple[CompletedTransaction, int]]:
         """Apply the prepared changes. Returns each completed transaction with the last stable offset at that moment."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.answers import Answer
-from ottla.enums import ConfigResourceType
+from ottla.enums import ConfigResourceType, ControlRecordType
 from ottla.errors import (
     KafkaStorageError,
     NotController,
@@ -53,11 +53,6 @@ BOOTSTRAP_SNAPSHOT = "bootstrap.checkpoint"
 _QUORUM_STATE = f"{FOLDER}/quorum-state"
 _SNAPSHOT = r"(\d{20})-(\d{10})\.checkpoint"
 _SNAPSHOT_SUFFIX = ".checkpoint"
-
-# Types of control records.
-_LEADER_CHANGE = 2
-_SNAPSHOT_HEADER = 3
-_SNAPSHOT_FOOTER = 4
 
 SNAPSHOT_BATCH_RECORDS = 1000
 """The maximum number of records in a batch of a snapshot."""
@@ -220,7 +215,11 @@ class MetadataLog:
             voters=[voter(voter_id=self._node_id)],
             granting_voters=[voter(voter_id=self._node_id)],
         )
-        self._write(control_batch(_LEADER_CHANGE, change.encode(0), self._clock.now_ms(), leader_epoch=self._epoch))
+        self._write(
+            control_batch(
+                ControlRecordType.LEADER_CHANGE, change.encode(0), self._clock.now_ms(), leader_epoch=self._epoch
+            )
+        )
 
     # -- appending ---------------------------------------------------------------------------------------------
 
@@ -292,7 +291,12 @@ def snapshot_content(
     records: Sequence[Message], now_ms: int, epoch: int = 0, *, control_records: Sequence[tuple[int, Message]] = ()
 ) -> bytes:
     """A snapshot file in the format of Kafka's controllers: header, control records of the quorum, records, footer."""
-    header = [(_SNAPSHOT_HEADER, control.SnapshotHeaderRecord(last_contained_log_timestamp=0 if not epoch else now_ms))]
+    header = [
+        (
+            ControlRecordType.SNAPSHOT_HEADER,
+            control.SnapshotHeaderRecord(last_contained_log_timestamp=0 if not epoch else now_ms),
+        )
+    ]
     content = bytearray()
     offset = 0
     for kind, value in [*header, *control_records]:
@@ -303,7 +307,7 @@ def snapshot_content(
         content += records_batch(part, now_ms, epoch, base_offset=offset)
         offset += len(part)
     footer = control.SnapshotFooterRecord().encode(0)
-    content += control_batch(_SNAPSHOT_FOOTER, footer, now_ms, base_offset=offset, leader_epoch=epoch)
+    content += control_batch(ControlRecordType.SNAPSHOT_FOOTER, footer, now_ms, base_offset=offset, leader_epoch=epoch)
     return bytes(content)
 
 

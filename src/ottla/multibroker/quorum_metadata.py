@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.answers import Answer, Reply
+from ottla.enums import ControlRecordType
 from ottla.errors import NotController
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.image_records import image_records
 from ottla.metadata.metadata_log import records_batch, records_of, snapshot_content
 from ottla.metadata.metadata_source import QuorumReplica, QuorumView, Subscriber
-from ottla.raft.control_records import KRAFT_VERSION, KRAFT_VOTERS, kraft_versions
+from ottla.raft.control_records import kraft_versions
 from ottla.raft.leader import Leader
 from ottla.raft.raft_log import OffsetAndEpoch
 from ottla.records.batch import Batch, batches
@@ -235,8 +236,8 @@ class QuorumMetadata:
         control_records: list[tuple[int, Message]] = []
         if history.kraft_version > 0:
             control_records = [
-                (KRAFT_VERSION, control.KRaftVersionRecord(k_raft_version=history.kraft_version)),
-                (KRAFT_VOTERS, history.committed_voters(log.high_watermark).to_record()),
+                (ControlRecordType.KRAFT_VERSION, control.KRaftVersionRecord(k_raft_version=history.kraft_version)),
+                (ControlRecordType.KRAFT_VOTERS, history.committed_voters(log.high_watermark).to_record()),
             ]
         content = snapshot_content(
             list(image_records(self.image)), self._clock.now_ms(), snapshot.epoch, control_records=control_records

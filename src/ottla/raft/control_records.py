@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from ottla.enums import ControlRecordType
 from ottla.raft.voters import QuorumHistory, VoterSet
 from ottla.records.batch import Batch, Record, batches, build_batch, control_batch
 from ottla.wire.schema import Message
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from ottla.raft.raft_log import RaftLog
     from ottla.raft.replica import RaftReplica
 
-LEADER_CHANGE = 2
-SNAPSHOT_HEADER = 3
-SNAPSHOT_FOOTER = 4
-KRAFT_VERSION = 5
-KRAFT_VOTERS = 6
 _KEY = struct.Struct(">hh")
 
 
@@ -53,15 +49,15 @@ def first_of_epoch(replica: RaftReplica, granted: Iterable[int]) -> list[bytearr
         voters=named(voters.ids),
         granting_voters=named(set(granted)),
     )
-    return [control_batch(LEADER_CHANGE, change.encode(version), now_ms, leader_epoch=replica.epoch)]
+    return [control_batch(ControlRecordType.LEADER_CHANGE, change.encode(version), now_ms, leader_epoch=replica.epoch)]
 
 
 def voters_batch(voters: VoterSet, now_ms: int, epoch: int, kraft_version: int | None = None) -> bytearray:
     """A change of the voters, with a new kraft.version if one is given."""
     records: list[tuple[int, Message, int]] = []
     if kraft_version is not None:
-        records.append((KRAFT_VERSION, control.KRaftVersionRecord(k_raft_version=kraft_version), 0))
-    records.append((KRAFT_VOTERS, voters.to_record(), 0))
+        records.append((ControlRecordType.KRAFT_VERSION, control.KRaftVersionRecord(k_raft_version=kraft_version), 0))
+    records.append((ControlRecordType.KRAFT_VOTERS, voters.to_record(), 0))
     return batch_of(records, now_ms, epoch)
 
 
@@ -77,16 +73,16 @@ def read(batch: Batch) -> Iterator[tuple[int, int, bytes]]:
 def kraft_versions(batch: Batch) -> Iterator[tuple[int, control.KRaftVersionRecord]]:
     """The changes of kraft.version in a control batch, with their offsets."""
     for offset, kind, value in read(batch):
-        if kind == KRAFT_VERSION:
+        if kind == ControlRecordType.KRAFT_VERSION:
             yield offset, control.KRaftVersionRecord.decode(value, 0)
 
 
 def _note(batch: Batch, history: QuorumHistory, offset: int | None = None) -> None:
     for found, kind, value in read(batch):
         at = found if offset is None else offset
-        if kind == KRAFT_VERSION:
+        if kind == ControlRecordType.KRAFT_VERSION:
             history.add_kraft_version(at, control.KRaftVersionRecord.decode(value, 0).k_raft_version)
-        elif kind == KRAFT_VOTERS:
+        elif kind == ControlRecordType.KRAFT_VOTERS:
             history.add_voters(at, VoterSet.from_record(control.VotersRecord.decode(value, 0)))
 
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.enums import ControlRecordType
 from ottla.errors import CorruptMessage, InvalidRecord
 from ottla.records import compression, streaming
 from ottla.records.checksum import crc32c
@@ -99,10 +100,6 @@ NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 
-# Control record types (the second int16 of a control record's key).
-CONTROL_ABORT: Final = 0
-CONTROL_COMMIT: Final = 1
-
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 
 _STAMP: Final = Struct(">qii")
@@ -126,7 +123,7 @@ class ControlRecord(NamedTuple):
     @property
     def coordinator_epoch(self) -> int:
         """The coordinator epoch of an end-of-transaction marker, or -1 for other types."""
-        if self.type > CONTROL_COMMIT or self.value is None or len(self.value) < _END_TXN_VALUE.size:
+        if self.type > ControlRecordType.COMMIT or self.value is None or len(self.value) < _END_TXN_VALUE.size:
             return -1
         return int(_END_TXN_VALUE.unpack_from(self.value)[1])
 
@@ -576,7 +573,7 @@ def end_transaction_marker(
 ) -> bytearray:
     """The marker that commits or aborts a producer's transaction in a partition (EndTxnMarker v0)."""
     return control_batch(
-        CONTROL_COMMIT if commit else CONTROL_ABORT,
+        ControlRecordType.COMMIT if commit else ControlRecordType.ABORT,
         _END_TXN_VALUE.pack(0, coordinator_epoch),
         timestamp_ms,
         base_offset=base_offset,

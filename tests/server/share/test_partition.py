@@ -8,19 +8,12 @@ import pytest
 
 from ottla.clock import ManualClock, Timer
 from ottla.coordinator.share_state.state import StateBatch, combined
+from ottla.enums import AcknowledgeType
 from ottla.errors import CoordinatorNotAvailable, InvalidRecordState, InvalidRequest, KafkaError
 from ottla.server.share.inflight import ACQUIRED, ARCHIVED, AVAILABLE, DONE, InFlight
-from ottla.server.share.partition import (
-    ACCEPT,
-    GAP,
-    REJECT,
-    RELEASE,
-    RENEW,
-    AcknowledgementBatch,
-    Limits,
-    SharePartition,
-)
+from ottla.server.share.partition import AcknowledgementBatch, Limits, SharePartition
 
+GAP, ACCEPT, RELEASE, REJECT, RENEW = AcknowledgeType
 LOCK_MS = 1000
 
 

@@ -9,10 +9,10 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from ottla.enums import ControlRecordType
 from ottla.errors import KafkaStorageError
 from ottla.log.loader import open_log
 from ottla.log.options import LogConfig
-from ottla.raft.control_records import SNAPSHOT_FOOTER, SNAPSHOT_HEADER
 from ottla.raft.messages import TOPIC, partition_of
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.raft_log import OffsetAndEpoch, RaftLog
@@ -138,14 +138,16 @@ class SimNode:
 
 
 def snapshot_of(state: dict[int, bytes]) -> bytes:
-    content = control_batch(SNAPSHOT_HEADER, control.SnapshotHeaderRecord().encode(0), 0, leader_epoch=0)
+    content = control_batch(
+        ControlRecordType.SNAPSHOT_HEADER, control.SnapshotHeaderRecord().encode(0), 0, leader_epoch=0
+    )
     if state:
         content += build_batch(
             [Record(1 + n, 0, str(offset).encode(), value) for n, (offset, value) in enumerate(sorted(state.items()))],
             1,
         )
     footer = control.SnapshotFooterRecord().encode(0)
-    return bytes(content + control_batch(SNAPSHOT_FOOTER, footer, 0, base_offset=1 + len(state)))
+    return bytes(content + control_batch(ControlRecordType.SNAPSHOT_FOOTER, footer, 0, base_offset=1 + len(state)))
 
 
 def state_of(content: bytes) -> dict[int, bytes]:

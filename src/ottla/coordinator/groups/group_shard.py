@@ -19,9 +19,10 @@ from ottla.coordinator.runtime.committed_view import CommittedView
 from ottla.coordinator.runtime.interfaces import EncodableRecord, MetadataView, PartitionWriter
 from ottla.coordinator.runtime.result import Result
 from ottla.coordinator.runtime.shard import STEP, CoordinatorShard
+from ottla.enums import ControlRecordType
 from ottla.metadata.java_hash_order import timeline_map
 from ottla.metadata.topics import java_hash
-from ottla.records.batch import CONTROL_ABORT, CONTROL_COMMIT, Batch, end_transaction_marker
+from ottla.records.batch import Batch, end_transaction_marker
 from ottla.wire.primitives import uuid_to_base64
 from ottla.wire.stored import GroupMetadataKey
 
@@ -262,10 +263,10 @@ class GroupShard(CoordinatorShard):
 
     def load_control(self, batch: Batch, *, is_committed: bool) -> None:
         kind = batch.control_type()
-        if kind in (CONTROL_COMMIT, CONTROL_ABORT):
-            if kind == CONTROL_COMMIT and not is_committed:
+        if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+            if kind == ControlRecordType.COMMIT and not is_committed:
                 self._keep_pending(batch.producer_id, batch.base_offset)
-            self.offsets.replay_marker(batch.producer_id, commit=kind == CONTROL_COMMIT)
+            self.offsets.replay_marker(batch.producer_id, commit=kind == ControlRecordType.COMMIT)
 
     def on_loaded(self) -> Iterator[int]:
         """The log is loaded: start the sessions."""

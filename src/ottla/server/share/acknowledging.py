@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ottla.coordinator.share_state.state import ShareKey
-from ottla.enums import AclOperation, ResourceType
+from ottla.enums import AcknowledgeType, AclOperation, ResourceType
 from ottla.errors import (
     InvalidRecordState,
     InvalidRequest,
@@ -18,7 +18,7 @@ from ottla.errors import (
 )
 from ottla.server.api import RequestContext
 from ottla.server.share.manager import ShareGroups, for_clients
-from ottla.server.share.partition import REJECT, RENEW, AcknowledgementBatch
+from ottla.server.share.partition import AcknowledgementBatch
 from ottla.server.share.sessions import Place
 
 Outcome = dict[Place, KafkaError | None]
@@ -116,7 +116,7 @@ def _is_of_the_request(error: KafkaError) -> bool:
 
 
 def _check(batches: Sequence[AcknowledgementBatch], renews: bool) -> None:
-    highest = RENEW if renews else REJECT
+    highest = AcknowledgeType.RENEW if renews else AcknowledgeType.REJECT
     end = -1
     for first, last, types in batches:
         if first > last or first < end or not types:

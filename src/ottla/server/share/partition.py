@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from ottla.clock import Timer
 from ottla.coordinator.share_state.state import StateBatch
+from ottla.enums import AcknowledgeType
 from ottla.errors import InvalidRecordState, InvalidRequest, KafkaError
 from ottla.server.share.handing import Handing, Range
 from ottla.server.share.inflight import (
@@ -22,8 +23,12 @@ from ottla.server.share.inflight import (
     Taken,
 )
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
-_STATE_OF: Final[Mapping[int, int]] = {GAP: ARCHIVED, ACCEPT: ACKNOWLEDGED, RELEASE: AVAILABLE, REJECT: ARCHIVED}
+_STATE_OF: Final[Mapping[int, int]] = {
+    AcknowledgeType.GAP: ARCHIVED,
+    AcknowledgeType.ACCEPT: ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: AVAILABLE,
+    AcknowledgeType.REJECT: ARCHIVED,
+}
 
 Done = Callable[[KafkaError | None], None]
 
@@ -158,7 +163,7 @@ class SharePartition:
             for low, high, kind in kinds:
                 for run in in_flight.between(max(low, start, each.first), min(high, each.last)):
                     _check_owner(run, member)
-                    if kind == RENEW:
+                    if kind == AcknowledgeType.RENEW:
                         renewed.append(run)
                     else:
                         changes.append(self._change(run, _STATE_OF[kind]))
