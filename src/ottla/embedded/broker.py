@@ -20,8 +20,9 @@ from ottla.config import Config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.faults import Faults
 from ottla.embedded.groups import Group, group_ids, remove_group
+from ottla.embedded.http_endpoints import EndpointAddresses, HttpEndpoints
 from ottla.embedded.login import Login
-from ottla.embedded.options import ClockOption, Data, Options, switched_on
+from ottla.embedded.options import ClockOption, Data, Options
 from ottla.embedded.request_waits import RequestWaits
 from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic
@@ -38,14 +39,11 @@ if TYPE_CHECKING:
     from ottla.console import inside as inside_module
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
-    from ottla.console.server import ConsoleServer
     from ottla.embedded import client_config, own_registry, registry_handle, snapshots
     from ottla.embedded import control as control_module
     from ottla.embedded import recording as recording_module
     from ottla.embedded import scenario as scenario_module
     from ottla.embedded.client_config import ClientName, Role, Settings
-    from ottla.embedded.control import ControlServer
-    from ottla.embedded.own_registry import OwnRegistry
     from ottla.embedded.recording import Recording
     from ottla.embedded.registry_handle import Access, AsyncRegistry
     from ottla.embedded.scenario import Scenario
@@ -65,7 +63,7 @@ T = TypeVar("T")
 _CALL_TIMEOUT_S = 30.0
 
 
-class Embedded(RequestWaits[Request]):
+class Embedded(EndpointAddresses, RequestWaits[Request]):
     """What a broker in this process offers, in any thread."""
 
     def __init__(self, options: Options) -> None:
@@ -81,10 +79,8 @@ class Embedded(RequestWaits[Request]):
         self._server: Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._placeholders: list[socket.socket] = []
-        self._control: ControlServer | None = None
-        self._console: ConsoleServer | None = None
+        self._endpoints = HttpEndpoints("broker")
         self._registry_options = options.make_registry()
-        self._schemas: OwnRegistry | None = None
         self.thread: int | None = None
         self.faults = self._new_faults()
         self.served_apis: tuple[Api, ...] = tuple(options.make_apis().apis.values())
@@ -149,28 +145,10 @@ class Embedded(RequestWaits[Request]):
         host, _, port = self.bootstrap.rpartition(":")
         return host, int(port)
 
-    @property
-    def control_url(self) -> str:
-        """The URL at which tests in other languages control this broker."""
-        return switched_on(self._control, "the control endpoint", "broker", "control").url
-
-    @property
-    def console_url(self) -> str:
-        """The address of the web console."""
-        return switched_on(self._console, "the console", "broker", "console").url
-
-    @property
-    def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
-        return self.own_registry().server.url
-
-    def own_registry(self) -> OwnRegistry:
-        """The registry, for code that controls it."""
-        return switched_on(self._schemas, "the schema registry", "broker", "registry")
-
     def known_subjects(self) -> set[str]:
         """The subjects that clients registered; none before the registry is used."""
-        return set() if self._schemas is None else self.call(lambda server: self.own_registry().server.known_subjects())
+        schemas = self._endpoints.schemas
+        return set() if schemas is None else self.call(lambda _: schemas.server.known_subjects())
 
     @property
     def registry_access(self) -> Access:
@@ -210,7 +188,7 @@ class Embedded(RequestWaits[Request]):
     @property
     def _hidden_topics(self) -> frozenset[str]:
         """Internal topics, and the topic of the registry if this broker has one."""
-        return INTERNAL_TOPICS if self._schemas is None else INTERNAL_TOPICS | {own_registry.TOPIC}
+        return INTERNAL_TOPICS if self._endpoints.schemas is None else INTERNAL_TOPICS | {own_registry.TOPIC}
 
     def groups(self) -> list[str]:
         """The ids of all groups."""
@@ -235,8 +213,8 @@ class Embedded(RequestWaits[Request]):
 
         def reset(server: Server) -> None:
             names = set(server.metadata.topics) - self._hidden_topics if topics is None else set(topics)
-            if self._schemas is not None:
-                self._schemas.reset(subjects)
+            if self._endpoints.schemas is not None:
+                self._endpoints.schemas.reset(subjects)
                 names |= {own_registry.TOPIC} if subjects is None else set()
             server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
             for group_id in group_ids(server) if groups is None else groups:
@@ -378,8 +356,8 @@ class Broker(Embedded):
             await self.up()
         self.faults.clear()
         self._log.clear()
-        if self._schemas is not None:
-            self._schemas.reset(None)
+        if self._endpoints.schemas is not None:
+            self._endpoints.schemas.reset(None)
 
     def branch(self, data: str | PathLike[str] | None = None) -> Broker:
         """A second broker, not yet started, with this one's state: `async with broker.branch() as other`.
@@ -427,13 +405,12 @@ class Broker(Embedded):
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(server.timer, self._on_loop)
             server.housekeeper.at_once = True  # `advance` returns when everything that fell due is done
-        if self.options.control is not None and self._control is None:
-            self._control = control_module.ControlServer(self, self.options.control)
-            await self._control.start()
-        if self.options.console is not None and self._console is None:
-            self._console = console_server.own_console(self.inside(), self.options.console)
-            await self._console.start()
-        if self._registry_options is not None and self._schemas is None:
+        endpoints = self._endpoints
+        if self.options.control is not None and endpoints.control is None:
+            await endpoints.start_control(control_module.ControlServer(self, self.options.control))
+        if self.options.console is not None and endpoints.console is None:
+            await endpoints.start_console(console_server.own_console(self.inside(), self.options.console))
+        if self._registry_options is not None and endpoints.schemas is None:
             await self._start_registry()
 
     def _servers(self) -> dict[int, Server]:
@@ -441,20 +418,19 @@ class Broker(Embedded):
 
     async def start_registry(self, registry: int | RegistryOptions = 0) -> None:
         """Serve a schema registry from now on, if the broker does not have one already."""
-        if self._schemas is None:
+        if self._endpoints.schemas is None:
             self._registry_options = replace(self.options, registry=registry).make_registry()
             await self._start_registry()
 
     async def _start_registry(self) -> None:
         assert self._registry_options is not None
-        self._schemas = own_registry.OwnRegistry(self._servers, self._registry_options)
-        await self._schemas.server.start()
+        await self._endpoints.start_registry(own_registry.OwnRegistry(self._servers, self._registry_options))
 
     def inside(self) -> Inside:
         """What a console may look into."""
         steer = control_module.ControlServer(self, 0).route
         inside = inside_module.Inside(self._servers, lambda: [self._log], steer)
-        inside.registry = lambda: None if self._schemas is None else self._schemas.server.ask
+        inside.registry = self._endpoints.ask_registry
         return inside
 
     def _new_server(self) -> Server:
@@ -462,17 +438,10 @@ class Broker(Embedded):
 
     async def stop(self) -> None:
         """Stop as `ottla serve` does on SIGTERM; data and port are kept for a start(). Safe to call twice."""
-        if self._schemas is not None:
-            schemas, self._schemas = self._schemas, None
-            await schemas.server.stop()
+        await self._endpoints.stop_registry()
         await self.down()
         self._release_port()
-        if self._control is not None:
-            control, self._control = self._control, None
-            await control.stop()
-        if self._console is not None:
-            console, self._console = self._console, None
-            await console.stop()
+        await self._endpoints.stop()
         for recording in tuple(self._recordings):
             recording.stop()
         if self._folder_to_remove is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from ottla.clock import Clock, SystemClock
 from ottla.config import Config
@@ -30,7 +30,6 @@ else:
     securing_module = lazy("ottla.embedded.securing")
     several_folders = lazy("ottla.embedded.several_folders")
 
-T = TypeVar("T")
 ClockOption: TypeAlias = Clock | Literal["system", "virtual"] | None
 Data: TypeAlias = str | PathLike[str] | Sequence[str | PathLike[str]] | None
 """The data folder, or several of them; None keeps everything in memory."""
@@ -196,10 +195,3 @@ class Options:
         if self.as_version is None:
             return registered_apis()
         return releases.registry_of(self.as_version)
-
-
-def switched_on(part: T | None, name: str, owner: str, option: str) -> T:
-    """A part that a broker or a cluster has only if it was asked for."""
-    if part is None:
-        raise RuntimeError(f"{name} is off: make the {owner} with {option}=0 (a free port) or a port")
-    return part

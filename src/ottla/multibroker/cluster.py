@@ -17,7 +17,8 @@ from ottla.config import Config
 from ottla.embedded.client_config import ClientName, Role, Settings, client_config
 from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
-from ottla.embedded.options import ClockOption, Data, Options, data_folders, switched_on
+from ottla.embedded.http_endpoints import EndpointAddresses, HttpEndpoints
+from ottla.embedded.options import ClockOption, Data, Options, data_folders
 from ottla.embedded.stopped import BrokerStopped
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -47,16 +48,13 @@ if TYPE_CHECKING:
     from ottla.console import inside as inside_module
     from ottla.console import server as console_server
     from ottla.console.inside import Inside
-    from ottla.console.server import ConsoleServer
     from ottla.embedded import own_registry, registry_handle
     from ottla.embedded.disk import DiskFaults
-    from ottla.embedded.own_registry import OwnRegistry
     from ottla.embedded.registry_handle import Access
     from ottla.embedded.scenario import Scenario
     from ottla.metadata.image import PartitionState
     from ottla.multibroker import cluster_controllers, cluster_http, cluster_scenario
     from ottla.multibroker.cluster_controllers import ClusterController
-    from ottla.multibroker.cluster_http import ClusterControlServer
     from ottla.registry.options import RegistryOptions
     from ottla.server.api import Api
 else:
@@ -72,7 +70,7 @@ T = TypeVar("T")
 _CALL_TIMEOUT_S = 60.0
 
 
-class Cluster(Controls, Growth, Quorum):
+class Cluster(EndpointAddresses, Controls, Growth, Quorum):
     """Brokers 1 to N with replicated topics. In memory unless `data` names a folder; every broker on a free port.
 
     With the preset `test` a broker counts as gone after one second; `preset="kafka"` keeps Kafka's timeouts. New topics
@@ -144,11 +142,9 @@ class Cluster(Controls, Growth, Quorum):
                 self, controllers, configs.of_quorum_controller, self._node_options
             )
         self._control_port = control
-        self._control: ClusterControlServer | None = None
         self._console_port = console
-        self._console: ConsoleServer | None = None
         self._registry_options = options.make_registry()
-        self._schemas: OwnRegistry | None = None
+        self._endpoints = HttpEndpoints("cluster")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread: int | None = None
@@ -244,14 +240,12 @@ class Cluster(Controls, Growth, Quorum):
             for broker in self.brokers.values():
                 await broker.start()
             if self._control_port is not None:
-                self._control = cluster_http.ClusterControlServer(self, self._control_port)
-                await self._control.start()
+                await self._endpoints.start_control(cluster_http.ClusterControlServer(self, self._control_port))
             if self._console_port is not None:
-                self._console = console_server.own_console(self.inside(), self._console_port)
-                await self._console.start()
+                await self._endpoints.start_console(console_server.own_console(self.inside(), self._console_port))
             if self._registry_options is not None:
-                self._schemas = own_registry.OwnRegistry(self._servers, self._registry_options, forwarding_apis)
-                await self._schemas.server.start()
+                schemas = own_registry.OwnRegistry(self._servers, self._registry_options, forwarding_apis)
+                await self._endpoints.start_registry(schemas)
         except BaseException:
             await self._stop_all()
             raise
@@ -269,22 +263,15 @@ class Cluster(Controls, Growth, Quorum):
             lambda: [broker.request_log for broker in brokers.values()],
             cluster_http.ClusterControlServer(self, 0).route,
         )
-        inside.registry = lambda: None if self._schemas is None else self._schemas.server.ask
+        inside.registry = self._endpoints.ask_registry
         return inside
 
     def _servers(self) -> dict[int, Server]:
         return {number: broker.server for number, broker in self.brokers.items() if broker.is_running}
 
     async def _stop_all(self) -> None:
-        if self._schemas is not None:
-            schemas, self._schemas = self._schemas, None
-            await schemas.server.stop()
-        if self._console is not None:
-            console, self._console = self._console, None
-            await console.stop()
-        if self._control is not None:
-            control, self._control = self._control, None
-            await control.stop()
+        await self._endpoints.stop_registry()
+        await self._endpoints.stop()
         self.nodes.is_stopping = True
         for broker in self.brokers.values():
             if broker.is_running and self.nodes.network.is_paused(broker.node_id):
@@ -322,25 +309,6 @@ class Cluster(Controls, Growth, Quorum):
     def clock(self) -> VirtualClock:
         """The time of all brokers, for `clock.advance(minutes=10)`; needs `clock="virtual"`."""
         return next(iter(self.brokers.values())).clock
-
-    @property
-    def control_url(self) -> str:
-        """The URL at which tests in other languages control this cluster."""
-        return switched_on(self._control, "the control endpoint", "cluster", "control").url
-
-    @property
-    def console_url(self) -> str:
-        """The address of the web console."""
-        return switched_on(self._console, "the console", "cluster", "console").url
-
-    @property
-    def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
-        return self.own_registry().server.url
-
-    def own_registry(self) -> OwnRegistry:
-        """The registry, for code that controls it."""
-        return switched_on(self._schemas, "the schema registry", "cluster", "registry")
 
     @property
     def registry_access(self) -> Access:
@@ -424,7 +392,7 @@ class Cluster(Controls, Growth, Quorum):
     @property
     def _hidden_topics(self) -> frozenset[str]:
         """The topic of the registry, if the cluster has a registry."""
-        return frozenset() if self._schemas is None else frozenset({own_registry.TOPIC})
+        return frozenset() if self._endpoints.schemas is None else frozenset({own_registry.TOPIC})
 
     def group(self, group_id: str) -> Group:
         """A group, wherever it is coordinated; with the methods that `Broker.group` has."""
@@ -451,8 +419,8 @@ class Cluster(Controls, Growth, Quorum):
             for group_id in group_ids(server.as_server) if groups is None else groups:
                 remove_group(server.as_server, group_id)
             names = set(server.topic_names()) - self._hidden_topics if topics is None else set(topics)
-            if self._schemas is not None:
-                self._schemas.reset(subjects)
+            if self._endpoints.schemas is not None:
+                self._endpoints.schemas.reset(subjects)
                 names |= {own_registry.TOPIC} if subjects is None else set()
             server.controller.delete_topics([found for name in names if (found := server.metadata.topics.get(name))])
 
