@@ -33,7 +33,7 @@ def folder_of(cluster: Any, key: tuple[str, int], broker_id: int) -> str:
     directory = partition.directories[partition.replicas.index(broker_id)]
     if directory == UNASSIGNED:
         return ""
-    ids = cluster.broker(broker_id).server.spread._ids
+    ids = cluster.broker(broker_id).server.log_dirs._ids
     return next(Path(root).parent.name for root, each in ids.items() if each == directory)
 
 

@@ -108,7 +108,7 @@ def test_partitions_are_spread_and_registered_in_the_metadata(run: Any, run_brok
                 "two": {("t", 1): (0, False)},
                 "three": {},
             }
-            ids = running.broker.spread._ids
+            ids = running.broker.log_dirs._ids
             by_name = {Path(root).name: directory for root, directory in ids.items()}
             assert directories(running, "t") == {
                 index: [by_name[name]] for index, name in enumerate(["one", "two", "three", "one"])
@@ -195,7 +195,7 @@ def test_a_move_continues_after_a_crash(run: Any, run_broker: Any, disks: Disks,
             await running.settle()
             assert await values(client, "t", 0) == records
             assert not future.exists()
-            assert directories(running, "t") == {0: [running.broker.spread._ids[str(tmp_path / "two")]]}
+            assert directories(running, "t") == {0: [running.broker.log_dirs._ids[str(tmp_path / "two")]]}
 
     run(main())
 
@@ -381,7 +381,7 @@ def test_moves_end_with_their_folder(run: Any, run_broker: Any, disks: Disks, tm
             (tmp_path / "two").rename(tmp_path / "two-gone")
             (tmp_path / "two").write_text("")
             await alter(client, (tmp_path / "two", "t", [0]))
-            await wait_for_async(lambda: running.broker.spread.is_offline(str(tmp_path / "two")))
+            await wait_for_async(lambda: running.broker.log_dirs.is_offline(str(tmp_path / "two")))
             assert await produced(client, "t", 3) == [NONE, KafkaStorageError.code, NONE]
             assert sorted((await held(client))["one"]) == [("t", 0)]
 

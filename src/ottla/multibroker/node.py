@@ -150,8 +150,8 @@ class BrokerNode(Topology):
 
     def open_logs(self) -> None:
         replicas = self.broker.replicas
-        if self.broker.spread is not None:
-            self.broker.spread.open()
+        if self.broker.log_dirs is not None:
+            self.broker.log_dirs.open()
         replicas.set_strays_aside()
         self._remove_former_replicas()
         replicas.context = NodeReplication(self)
@@ -192,8 +192,8 @@ class BrokerNode(Topology):
             if self.node_id in partition.replicas and (topic.name, partition.index) not in broker.logs.left_out:
                 broker.replicas.replica(topic.name, partition.index)
         await self.link.registered()
-        if broker.spread is not None:
-            broker.spread.assign_all()
+        if broker.log_dirs is not None:
+            broker.log_dirs.assign_all()
         self.folder_reports.registered()
         self._heartbeat()
         await self._until(lambda: not broker.metadata.brokers[self.node_id].fenced)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.answers import Reply
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.raft_log import RaftLog
-from ottla.raft.replica import NEVER_MS, RaftReplica, RaftSettings, Surroundings
+from ottla.raft.replica import NEVER_MS, RaftContext, RaftReplica, RaftSettings
 from ottla.raft.voters import ReplicaKey, VoterSet
 from ottla.wire.schema import Message
 
@@ -92,7 +92,7 @@ class RaftNode:
             QuorumStateFile(disk, log.folder),
             voters,
             settings,
-            Surroundings(self._send, clock.monotonic_ms, clock.now_ms, randomness),
+            RaftContext(self._send, clock.monotonic_ms, clock.now_ms, randomness),
         )
         self.on_step: list[Callable[[], None]] = []
         """Called when something may have changed: the leader, the high watermark, the log."""

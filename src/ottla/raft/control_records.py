@@ -34,7 +34,7 @@ def batch_of(records: Iterable[tuple[int, Message, int]], now_ms: int, epoch: in
 
 def first_of_epoch(replica: RaftReplica, granted: Iterable[int]) -> list[bytearray]:
     """The first batches of a leader; in a new log also the voters, if the log should hold them."""
-    voters, now_ms = replica.voters, replica.world.wall_ms()
+    voters, now_ms = replica.voters, replica.context.wall_ms()
     version = 1 if replica.history.kraft_version > 0 else 0
     voter = control.LeaderChangeMessage.Voter
 

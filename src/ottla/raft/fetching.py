@@ -99,7 +99,7 @@ def _note_progress(replica: RaftReplica, leader: Leader, key: ReplicaKey, offset
     if key.node_id < 0:
         return  # a tool that reads the log
     heard_majority = leader.fetched(
-        key, offset, replica.log.end_offset, replica.now_ms, replica.world.wall_ms(), replica.voters
+        key, offset, replica.log.end_offset, replica.now_ms, replica.context.wall_ms(), replica.voters
     )
     if heard_majority:
         replica.voter_fetched(leader)
@@ -112,7 +112,7 @@ def _note_contact(replica: RaftReplica, leader: Leader, key: ReplicaKey) -> None
     if key.node_id < 0:
         return
     progress = leader.progress_of(key)
-    progress.last_fetch_ms, progress.last_fetch_wall_ms = replica.now_ms, replica.world.wall_ms()
+    progress.last_fetch_ms, progress.last_fetch_wall_ms = replica.now_ms, replica.context.wall_ms()
     progress.has_acknowledged = True
     if leader.heard_from(key, replica.voters):
         replica.voter_fetched(leader)

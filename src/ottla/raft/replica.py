@@ -58,7 +58,7 @@ class Randomness(Protocol):
     def randbelow(self, limit: int) -> int: ...
 
 
-class Surroundings(NamedTuple):
+class RaftContext(NamedTuple):
     """The environment of a replica."""
 
     send: Callable[[int, Message], None]
@@ -78,14 +78,14 @@ class RaftReplica:
         state_file: QuorumStateFile,
         voters: VoterSet,
         settings: RaftSettings,
-        world: Surroundings,
+        context: RaftContext,
     ) -> None:
         """`voters` are the configured voters, which apply until the log has its own."""
         self.node = node
         self.cluster_id = cluster_id
         self.log = log
         self.settings = settings
-        self.world = world
+        self.context = context
         self.history = QuorumHistory(voters)
         self._file = state_file
         self.state = ElectionState()
@@ -136,11 +136,11 @@ class RaftReplica:
 
     @property
     def now_ms(self) -> float:
-        return self.world.monotonic_ms()
+        return self.context.monotonic_ms()
 
     def _random_timeout_ms(self) -> float:
         base = self.settings.election_timeout_ms
-        return base + self.world.randomness.randbelow(max(base, 1))
+        return base + self.context.randomness.randbelow(max(base, 1))
 
     # -- transitions -------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ class RaftReplica:
         key = (node_id, type(request))
         if key not in self._in_flight:
             self._in_flight[key] = (request, self.now_ms + self.settings.request_timeout_ms)
-            self.world.send(node_id, request)
+            self.context.send(node_id, request)
 
     def is_asking(self, node_id: int, kind: type[Message]) -> bool:
         return (node_id, kind) in self._in_flight
@@ -501,7 +501,7 @@ class RaftReplica:
                 self._lost_election(role)
             else:
                 # This election is lost. Wait a random time, so that two candidates do not collide again.
-                backoff_ms = self.world.randomness.randbelow(max(self.settings.election_timeout_ms, 1))
+                backoff_ms = self.context.randomness.randbelow(max(self.settings.election_timeout_ms, 1))
                 role.ends_at_ms = min(role.ends_at_ms, self.now_ms + backoff_ms)
 
     def _begin(self, request: BeginQuorumEpochRequest, asked: Any) -> Message:
@@ -527,7 +527,7 @@ class RaftReplica:
             named = [each.candidate_id for each in asked.preferred_candidates] or asked.preferred_successors
             place = named.index(self.node.node_id) if self.node.node_id in named else len(named)
             step_ms = self.settings.election_timeout_ms / 4
-            self._enter(Unattached(self.now_ms + place * step_ms + self.world.randomness.randbelow(10) * bool(place)))
+            self._enter(Unattached(self.now_ms + place * step_ms + self.context.randomness.randbelow(10) * bool(place)))
         return messages.end_response(known)
 
     # -- the leader's log --------------------------------------------------------------------------------------

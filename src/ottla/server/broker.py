@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from ottla.log.checkpoint_writer import FolderCheckpoints
     from ottla.metadata.metadata_source import MetadataSource
     from ottla.server import log_dirs
-    from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.log_dirs import LogDirs
     from ottla.server.share.manager import ShareGroups
     from ottla.server.transactions import TransactionsOfBroker
 else:
@@ -105,7 +105,7 @@ class Broker:
         self.logs: LogManager
         self.identity: MetaProperties
         self.directory_id = ZERO_UUID
-        self.spread: SpreadFolders | None = None
+        self.log_dirs: LogDirs | None = None
         """Set if there are several data folders."""
         self.housekeeper: Housekeeper
         self.replicas: Replicas
@@ -181,8 +181,8 @@ class Broker:
         self.peer_server = self.topology.new_peer_server()
         self.housekeeper = Housekeeper(self.logs, self.loop, self.timer, lambda: self.config)
         self._housekeeping()
-        if self.spread is not None:
-            self.spread.start(self.metadata_log)
+        if self.log_dirs is not None:
+            self.log_dirs.start(self.metadata_log)
         await self.security.start(self.controller if self.is_controller else None)
         await self.topology.before_serving()
         self.transactions.others_reachable()
@@ -204,8 +204,8 @@ class Broker:
         await self.connections.finish(_STOP_GRACE_S)
         await self.security.stop()
         await self.housekeeper.stop()
-        if self.spread is not None:
-            self.spread.stop()
+        if self.log_dirs is not None:
+            self.log_dirs.stop()
         await self.topology.before_closing()
         if keep_data:
             self.logs.close(self.epoch)
@@ -267,7 +267,7 @@ class Broker:
         """With several data folders, find out which log is in which."""
         if self.disk.is_spread:
             assert isinstance(self.disk, multi_dir_disk.MultiDirDisk)
-            self.spread = log_dirs.SpreadFolders(self, self.disk)
+            self.log_dirs = log_dirs.LogDirs(self, self.disk)
 
     def _watch_folders(self) -> None:
         """Handle failures of data folders on the loop, in whatever thread they occur, after the current call."""
@@ -280,7 +280,7 @@ class Broker:
 
     def folder_failed(self, root: str, what: str) -> None:
         """Without the folder of the metadata, or without any folder, a broker stops at once, as Apache Kafka does."""
-        if not self._running or (self.spread is not None and self.spread.take_offline(root, what)):
+        if not self._running or (self.log_dirs is not None and self.log_dirs.take_offline(root, what)):
             return
         logger.critical(
             "the data folder %s failed (%s), and the broker cannot continue without it, so it stops. Repair the folder "
@@ -310,7 +310,7 @@ class Broker:
             directory=self.directory,
             replicas=self.replicas,
             logs=self.logs,
-            log_dirs=self.spread,
+            log_dirs=self.log_dirs,
             coordinators=self.coordinators,
             producer_ids=self.producer_ids,
             security=self.security,

@@ -83,7 +83,7 @@ def _directory_of(partition: PartitionState, broker_id: int) -> bytes | None:
     return partition.directories[place] if place < len(partition.directories) else None
 
 
-class SpreadFolders:
+class LogDirs:
     """The folders of a broker with several."""
 
     def __init__(self, broker: Broker, disk: MultiDirDisk) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.server.coordinators import Coordinators
     from ottla.server.directory import Directory
     from ottla.server.fetch_sessions import FetchSessionCache
-    from ottla.server.log_dirs import SpreadFolders
+    from ottla.server.log_dirs import LogDirs
     from ottla.server.net.busy_poll import Pace
     from ottla.server.net.connections import Connections
     from ottla.server.peers import Channel
@@ -173,7 +173,7 @@ class Services:
         directory: Directory,
         replicas: Replicas,
         logs: LogManager,
-        log_dirs: SpreadFolders | None,
+        log_dirs: LogDirs | None,
         coordinators: Coordinators,
         producer_ids: ProducerIds,
         security: Security,

@@ -107,12 +107,12 @@ class Topology:
     def directory_of(self, broker_id: int) -> bytes:
         """The id of the data folder of a new replica on a broker that is registered here."""
         broker = self.broker
-        return broker.directory_id if broker.spread is None else broker.spread.id_for_new
+        return broker.directory_id if broker.log_dirs is None else broker.log_dirs.id_for_new
 
     def directories_of(self, broker_id: int) -> list[bytes]:
         """The ids of all data folders of such a broker."""
         broker = self.broker
-        return [broker.directory_id] if broker.spread is None else broker.spread.directory_ids
+        return [broker.directory_id] if broker.log_dirs is None else broker.log_dirs.directory_ids
 
     @property
     def folder_ids(self) -> list[bytes]:
@@ -126,8 +126,8 @@ class Topology:
     def open_logs(self) -> None:
         """The metadata is known: find the logs of the data folder that belong to it."""
         broker = self.broker
-        if broker.spread is not None:
-            broker.spread.open()
+        if broker.log_dirs is not None:
+            broker.log_dirs.open()
         broker.replicas.report_missing()
         broker.replicas.set_strays_aside()
 
@@ -146,10 +146,10 @@ class Topology:
     def share_folders(self, broker_ids: Sequence[int]) -> None:
         """Let these brokers, and no others, use the data folders. Other workers may have used them before."""
         broker = self.broker
-        is_spread = broker.spread is not None
+        is_spread = broker.log_dirs is not None
         self.commit(list(sharing_folders(broker.metadata, broker_ids, self.folder_ids, is_spread=is_spread)))
-        if broker.spread is not None:
-            broker.spread.note_missing()
+        if broker.log_dirs is not None:
+            broker.log_dirs.note_missing()
 
     def register_broker(self, broker_id: int, advertised: Sequence[Advertised]) -> None:
         metadata_log = self.broker.metadata_log
@@ -158,7 +158,7 @@ class Topology:
     def elect_returned(self, broker_id: int) -> None:
         """Let a broker that has just registered lead what it can."""
         broker = self.broker
-        if broker.spread is not None:
+        if broker.log_dirs is not None:
             self.commit(broker.controller.broker_changes.without_folders(broker_id))
         self.commit(list(elect_returned_broker(broker.metadata, broker_id, new_epochs=not broker.logs.clean_start)))
 

@@ -35,7 +35,7 @@ from ottla.workers.metadata import ForeignCluster, check_own_folders, follow_chu
 
 if TYPE_CHECKING:
     from ottla.http.endpoint import HttpEndpoint
-    from ottla.server.log_dirs import Assignment, SpreadFolders
+    from ottla.server.log_dirs import Assignment, LogDirs
     from ottla.workers import metrics as metrics_module
     from ottla.workers.metrics import MetricsOfWorker
 else:
@@ -226,24 +226,24 @@ class ControllerTopology(WorkerTopology):
             self.elect_returned(worker_id)
         self._checkpoints.share_out(broker.node_id, self._leader_of)
         broker.logs.keep_only(lambda key: self._leader_of(key) == broker.node_id)
-        if broker.spread is not None:
-            broker.spread.keep_only(broker.logs.unopened)
-            self._leave_out_failed(broker.spread)
+        if broker.log_dirs is not None:
+            broker.log_dirs.keep_only(broker.logs.unopened)
+            self._leave_out_failed(broker.log_dirs)
 
     def commit(self, records: Sequence[Message]) -> None:
         for start in range(0, len(records), RECORDS_PER_BATCH):
             super().commit(records[start : start + RECORDS_PER_BATCH])
 
-    def _leave_out_failed(self, spread: SpreadFolders) -> None:
-        for root in spread.offline_roots:
+    def _leave_out_failed(self, log_dirs: LogDirs) -> None:
+        for root in log_dirs.offline_roots:
             self._checkpoints.leave_out(root)
 
     def folders_failed(self, directory_ids: Sequence[bytes]) -> None:
         super().folders_failed(directory_ids)
-        assert self.broker.spread is not None
-        self._leave_out_failed(self.broker.spread)
+        assert self.broker.log_dirs is not None
+        self._leave_out_failed(self.broker.log_dirs)
         for link in self.links.values():
-            link.send(FOLDERS_FAILED, self.broker.spread.offline_roots)
+            link.send(FOLDERS_FAILED, self.broker.log_dirs.offline_roots)
 
     # -- start and stop ----------------------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class ControllerTopology(WorkerTopology):
                 *self._folder_states(),
             )
         assert isinstance(self.broker.metadata_log, MetadataLog)
-        self.broker.metadata_log.on_written = self._spread_the_word
+        self.broker.metadata_log.on_written = self._send_to_workers
         self._start_links()
         self.broker.logs.load_all()  # while the others recover theirs
         await self._wait_for(self._unready)
@@ -280,10 +280,10 @@ class ControllerTopology(WorkerTopology):
 
     def _folder_states(self) -> tuple[list[str], list[tuple[TopicPartition, str]]]:
         """Which folders are offline, and which moves between folders start again."""
-        spread = self.broker.spread
-        if spread is None:
+        log_dirs = self.broker.log_dirs
+        if log_dirs is None:
             return [], []
-        return spread.offline_roots, [(key, part.root) for key, part in spread.interrupted]
+        return log_dirs.offline_roots, [(key, part.root) for key, part in log_dirs.interrupted]
 
     def _metadata_chunks(self) -> Iterator[bytes]:
         """All of the metadata, as a follower replays it."""
@@ -309,7 +309,7 @@ class ControllerTopology(WorkerTopology):
 
     # -- the others --------------------------------------------------------------------------------------------
 
-    def _spread_the_word(self, batch: bytearray) -> None:
+    def _send_to_workers(self, batch: bytearray) -> None:
         for link in self.links.values():
             link.send(METADATA, bytes(batch))
 
@@ -413,15 +413,15 @@ class FollowerTopology(WorkerTopology):
             for topic, partition in broker.metadata.partitions()
             if partition.leader == broker.node_id
         ]
-        spread = broker.spread
-        if spread is not None:
-            spread.leave_out(offline_roots)
+        log_dirs = broker.log_dirs
+        if log_dirs is not None:
+            log_dirs.leave_out(offline_roots)
         broker.logs.directory_ids = directory_ids
         broker.logs.open_part(broker.identity, clean_start, led)
-        if spread is not None:
-            spread.open()
-            spread.keep_only(broker.logs.unopened)
-            spread.continue_moves(moving)
+        if log_dirs is not None:
+            log_dirs.open()
+            log_dirs.keep_only(broker.logs.unopened)
+            log_dirs.continue_moves(moving)
 
     def register(self) -> None:
         """The controller registered this worker."""
@@ -446,8 +446,8 @@ class FollowerTopology(WorkerTopology):
         self.controller_link.send(FOLDERS_ASSIGNED, assigned)
 
     def folders_failed(self, directory_ids: Sequence[bytes]) -> None:
-        assert self.broker.spread is not None
-        self.controller_link.send(FOLDERS_FAILED, directory_ids, self.broker.spread.offline_roots)
+        assert self.broker.log_dirs is not None
+        self.controller_link.send(FOLDERS_FAILED, directory_ids, self.broker.log_dirs.offline_roots)
 
     # -- the controller ----------------------------------------------------------------------------------------
 

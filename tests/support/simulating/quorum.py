@@ -16,7 +16,7 @@ from ottla.log.options import LogConfig
 from ottla.raft.messages import TOPIC, partition_of
 from ottla.raft.quorum_state import QuorumStateFile
 from ottla.raft.raft_log import OffsetAndEpoch, RaftLog
-from ottla.raft.replica import RaftReplica, RaftSettings, Surroundings
+from ottla.raft.replica import RaftContext, RaftReplica, RaftSettings
 from ottla.raft.voters import ReplicaKey, Voter, VoterSet
 from ottla.records.batch import Record, batches, build_batch, control_batch
 from ottla.wire.messages import VoteRequest
@@ -82,7 +82,7 @@ class SimNode:
             QuorumStateFile(self.disk, FOLDER),
             self.world.voters,
             self.world.settings,
-            Surroundings(
+            RaftContext(
                 lambda target, request: self.world.send(self, target, request),
                 self.world.time.monotonic_ms,
                 self.world.time.now_ms,
