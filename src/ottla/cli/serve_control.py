@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ottla.cli.serve_console import console_of
 from ottla.cli.serve_registry import wanted
@@ -18,9 +19,9 @@ from ottla.server.metrics import Metrics, MetricsOfSeveral, need_prometheus
 from ottla.server.stop_signals import stop_event
 
 if TYPE_CHECKING:
-    from ottla.http.endpoint import HttpEndpoint
-    from ottla.multibroker.cluster import Cluster
     from ottla.server.broker import Broker as Server
+
+Served = TypeVar("Served", Broker, Cluster)
 
 
 async def serve_with_control(
@@ -35,17 +36,7 @@ async def serve_with_control(
     stopped = stop_event()
     broker = Broker(config, data=data, control=arguments.control, clock="virtual", registry=wanted(arguments))
     endpoint = None if arguments.metrics is None else _watched_alone(broker, *arguments.metrics)
-    if endpoint is not None:
-        await endpoint.start()
-    try:
-        async with broker, console_of(broker.inside(), arguments) as console_url:
-            await arguments.setup.prepare_inside(broker.inside())
-            announce(broker, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
-            await stopped.wait()
-    finally:
-        if endpoint is not None:
-            await endpoint.stop()
-    return 0
+    return await _serve(broker, stopped, endpoint, arguments, announce)
 
 
 async def serve_cluster(
@@ -69,12 +60,22 @@ async def serve_cluster(
         registry=wanted(arguments),
     )
     endpoint = None if arguments.metrics is None else _watched(cluster, *arguments.metrics)
+    return await _serve(cluster, stopped, endpoint, arguments, announce)
+
+
+async def _serve(
+    served: Served,
+    stopped: asyncio.Event,
+    endpoint: HttpEndpoint | None,
+    arguments: argparse.Namespace,
+    announce: Callable[[Served, str | None, str | None], None],
+) -> int:
     if endpoint is not None:
         await endpoint.start()
     try:
-        async with cluster, console_of(cluster.inside(), arguments) as console_url:
-            await arguments.setup.prepare_inside(cluster.inside())
-            announce(cluster, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
+        async with served, console_of(served.inside(), arguments) as console_url:
+            await arguments.setup.prepare_inside(served.inside())
+            announce(served, None if endpoint is None else f"{endpoint.url}/metrics", console_url)
             await stopped.wait()
     finally:
         if endpoint is not None:
