@@ -29,12 +29,26 @@ else:
     effects = lazy("ottla.embedded.effects")
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 GROUP_APIS: Final = (
     *("JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch"),
     *("TxnOffsetCommit", "ConsumerGroupHeartbeat", "StreamsGroupHeartbeat"),
 )
 TRANSACTION_APIS: Final = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
+
+KINDS: Final[dict[str, tuple[str, ...]]] = {}
+"""The faults by the names of their methods, with the keywords that say when one hits. `_kind` fills it."""
+
+
+def _kind(conditions: type = Conditions) -> Callable[[F], F]:
+    """Make a method of `Faults` available by its name: to the command line, HTTP and scenarios."""
+
+    def register(method: F) -> F:
+        KINDS[method.__name__] = tuple(conditions.__annotations__)
+        return method
+
+    return register
 
 
 class Fault(FaultHandle):
@@ -126,7 +140,7 @@ class Faults:
             raise ValueError(f"there is no fault {kind!r}; choose one of {', '.join(KINDS)}")
         parameters = inspect.signature(method).parameters
         named = {name: each for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD}
-        known = [*named, *(_conditions_of(kind) if len(named) < len(parameters) else ())]
+        known = [*named, *(KINDS[kind] if len(named) < len(parameters) else ())]
         unknown = sorted(set(options) - set(known))
         if unknown:
             raise ValueError(f"{kind} has no option {unknown[0]!r}; it takes {', '.join(known)}")
@@ -138,6 +152,7 @@ class Faults:
 
     # -- on requests -------------------------------------------------------------------------------------------
 
+    @_kind()
     def error(
         self, api: Apis, error: str | int | KafkaError | type[KafkaError], **conditions: Unpack[Conditions]
     ) -> Fault:
@@ -145,6 +160,7 @@ class Faults:
         found = error_of(error)
         return self._rule("error", f"{found.name} for {_said(api)}", api, conditions, effects.answering(found))
 
+    @_kind()
     def delay(
         self,
         api: Apis,
@@ -161,29 +177,35 @@ class Faults:
         effect = effects.delaying(delay_ms, when)
         return self._rule("delay", f"{delay_ms:g} ms for {_said(api)}", api, conditions, effect)
 
+    @_kind()
     def drop(self, api: Apis, *, when: str = "before", **conditions: Unpack[Conditions]) -> Fault:
         """Close the connection instead of answering: before the request did anything, or `when="after"` it did."""
         text = f"connection closed {when} {_said(api)}"
         return self._rule("drop", text, api, conditions, effects.dropping(when))
 
+    @_kind()
     def black_hole(self, api: Apis, **conditions: Unpack[Conditions]) -> Fault:
         """Never answer, and keep the connection open."""
         return self._rule("black_hole", f"no answer to {_said(api)}", api, conditions, effects.swallowing())
 
+    @_kind(Targets)
     def corrupt(self, **conditions: Unpack[Targets]) -> Fault:
         """Flip a bit in a fetched batch; the stored data stays intact."""
         return self._rule("corrupt", "a damaged batch for Fetch", "Fetch", conditions, effects.corrupting())
 
     # -- on the disk -------------------------------------------------------------------------------------------
 
+    @_kind()
     def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
         """All writes fail (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
         return self._disk_rule("disk_full", "append", "no space left on the disk", topic, times, after)
 
+    @_kind()
     def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
         """The disk fails to flush; visible if the broker flushes (`log.flush.interval.messages`, `flush.messages`)."""
         return self._disk_rule("fsync_fails", "fsync", "flushes of the disk fail", topic, times, after)
 
+    @_kind()
     def fail_folder(self, folder: str | None = None) -> Fault:
         """A data folder fails (the last one if none is named), as a disk does: it is offline until the next start."""
         failed = self._at_folder(folder, lambda server: actions.fail_folder(server, folder))
@@ -191,21 +213,25 @@ class Faults:
 
     # -- at once -----------------------------------------------------------------------------------------------
 
+    @_kind()
     def rebalance(self, group: str) -> Fault:
         """Make a group rebalance: every member has to join again."""
         self._at_group(group, lambda server: actions.rebalance(server, group))
         return self._happened("rebalance", f"group {group} rebalances")
 
+    @_kind()
     def evict(self, group: str, member: str | None = None) -> Fault:
         """Remove a member (by member id, instance id or client id; the first one if none is named) from its group."""
         gone = self._at_group(group, lambda server: actions.evict(server, group, member))
         return self._happened("evict", f"member {gone} of group {group} is evicted")
 
+    @_kind()
     def fence_producer(self, transactional_id: str) -> Fault:
         """Fence the current producer, as a second one with this transactional id would."""
         self._at_transactional_id(transactional_id, lambda server: actions.fence_producer(server, transactional_id))
         return self._happened("fence_producer", f"the producer of {transactional_id} is fenced")
 
+    @_kind()
     def move_coordinator(
         self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
     ) -> Fault:
@@ -225,6 +251,7 @@ class Faults:
         text = f"the coordinator of {group or transactional_id} moves"
         return self._add("move_coordinator", text, condition, effects.answering(NotCoordinator()))
 
+    @_kind()
     def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> Fault:
         """A new leader epoch, as after an election; the next `times` produce or fetch requests get
         NOT_LEADER_OR_FOLLOWER.
@@ -260,9 +287,9 @@ class Faults:
         return Condition.of(self._broker.served_apis, api, given)
 
     def _rule(self, kind: str, text: str, api: Apis, given: Conditions | Targets, effect: Effect) -> Fault:
-        unknown = sorted(set(given) - set(_conditions_of(kind)))
+        unknown = sorted(set(given) - set(KINDS[kind]))
         if unknown:
-            raise TypeError(f"{kind} has no option {unknown[0]!r}; its options are {', '.join(_conditions_of(kind))}")
+            raise TypeError(f"{kind} has no option {unknown[0]!r}; its options are {', '.join(KINDS[kind])}")
         return self._add(kind, text + _filters(given), self._condition(api, given), effect)
 
     def _add(
@@ -307,17 +334,6 @@ class Faults:
 
     def _at_transactional_id(self, transactional_id: str, work: Callable[[Server], T]) -> T:
         return self._broker.call(work)
-
-
-KINDS: Final = (
-    *("error", "delay", "drop", "black_hole", "corrupt", "disk_full", "fsync_fails", "fail_folder"),
-    *("rebalance", "evict", "fence_producer", "move_coordinator", "bump_leader_epoch"),
-)
-
-
-def _conditions_of(kind: str) -> tuple[str, ...]:
-    """The keywords that say when a fault of this kind hits."""
-    return tuple((Targets if kind == "corrupt" else Conditions).__annotations__)
 
 
 def _said(api: Apis) -> str:
