@@ -227,6 +227,15 @@ def tangle(count: int, leaf: dict[str, Any]) -> dict[str, Any]:
     return {"definitions": definitions, "oneOf": [{"$ref": f"#/definitions/{name}"} for name in names]}
 
 
+def test_references_to_equal_definitions_are_members_of_their_own() -> None:
+    def union(first: dict[str, Any]) -> dict[str, Any]:
+        definitions = {"first": obj({"id": first}), "second": obj({"id": STRING})}
+        return {"definitions": definitions, "oneOf": [{"$ref": f"#/definitions/{name}"} for name in definitions]}
+
+    found = parse(union(NUMBER)).cannot_read(parse(union(STRING)), False)
+    assert [one.type for one in found] == SUBSCHEMAS
+
+
 def test_a_tangle_of_references_ends() -> None:
     assert parse(tangle(12, STRING)).cannot_read(parse(tangle(12, STRING)), False) == []
     assert parse(tangle(12, STRING)).cannot_read(parse(tangle(12, INTEGER)), False) != []

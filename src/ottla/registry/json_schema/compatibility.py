@@ -204,8 +204,8 @@ def _combinations(comparison: Comparison, old: Node, new: Node) -> Found:
         or (len(new.parts) == 1 and old.criterion == "allOf")
     ):
         return comparison.found("COMBINED_TYPE_CHANGED")
-    before = list({part.target.key: part for part in old.parts}.values())
-    after = list({part.target.key: part for part in new.parts}.values())
+    before = list({part.key: part for part in old.parts}.values())
+    after = list({part.key: part for part in new.parts}.values())
     found: Found = []
     if len(before) < len(after):
         found += comparison.found("PRODUCT_TYPE_EXTENDED" if new.criterion == "allOf" else "SUM_TYPE_EXTENDED")
