@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 import ottla
+from ottla.registry.client import RegistryClient
 from ottla.testing import ANY, RegistryError
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
@@ -59,6 +60,20 @@ def empty(broker: Any) -> Iterator[None]:
 def fetch(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=30) as answer:
         return json.load(answer)
+
+
+def test_all_means_all_contexts(broker: Any) -> None:
+    registry = broker.registry
+    registry.register("orders-value", ORDER)
+    registry.register(":.staging:orders-value", ORDER)
+    assert [each.subject for each in registry.all()] == [":.staging:orders-value", "orders-value"]
+    assert [each.subject for each in registry.all("orders")] == ["orders-value"]
+
+
+def test_all_ends_with_a_registry_without_pages() -> None:
+    answer = [{"subject": "s", "version": number, "id": number, "schema": '"int"'} for number in (1, 2)]
+    client = RegistryClient(lambda method, path, body: answer)
+    assert [each.version for each in client.all()] == [1, 2]
 
 
 def test_it_registers_and_looks_up(broker: Any) -> None:

@@ -38,9 +38,20 @@ def test_media_types(api: Any) -> None:
         ("application/json", "application/json"),
         ("application/vnd.schemaregistry+json", "application/vnd.schemaregistry+json"),
         (f"{V1}, application/json", V1),
-        ("text/html", V1),
+        ("application/json, text/plain", "application/json"),
+        ("application/json, text/plain, */*", V1),
+        ("application/json, */*;q=0.1", "application/json"),
+        (f"{V1};q=0.5, application/json; q=0.9", "application/json"),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", V1),
+        ("application/*", V1),
     ):
-        assert api.send("GET", "/subjects", accept=accept).media_type == wanted
+        answer = api.send("GET", "/subjects", accept=accept)
+        assert (answer.status, answer.media_type) == (200, wanted)
+    for accept in ("text/html", "application/json;q=0", "application/json;q=x"):
+        answer = api.send("GET", "/subjects", accept=accept)
+        assert (answer.status, answer.media_type) == (406, V1)
+        assert answer.body == {"error_code": 406, "message": "HTTP 406 Not Acceptable"}
+    assert api.send("GET", "/nowhere", accept="text/html").status == 404
     for content_type in (None, V1, "application/json", "application/json; charset=utf-8"):
         assert api.send("POST", "/subjects/s/versions", body(), content_type=content_type).status == 200
     answer = api.send("POST", "/subjects/s/versions", body(), content_type="text/plain")
@@ -178,6 +189,7 @@ def test_invalid_schemas(api: Any) -> None:
     assert api.error("POST", "/subjects/s/versions", body(too_large))[:2] == (422, 42201)
     assert api.error("POST", "/subjects/s/versions", body("")) == (422, 42201, "Empty schema")
     assert api.error("POST", "/subjects/s/versions", {}) == (422, 42201, "Empty schema")
+    assert api.error("POST", "/subjects/s", body("")) == (404, 40401, "Subject 's' not found.")
     assert api.error("POST", "/subjects/s/versions", body(schemaType="XML"))[2] == "Invalid schema type XML"
     missing = body(references=[{"name": "N", "subject": "n", "version": 1}])
     assert api.error("POST", "/subjects/s/versions", missing) == (

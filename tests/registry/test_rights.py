@@ -94,6 +94,43 @@ def test_ids_and_guids_belong_to_their_subjects(user: Any) -> None:
     assert bob.ask("GET", "/schemas/types", None)
 
 
+def test_an_alias_gives_no_rights_to_its_target(user: Any) -> None:
+    bob = user("bob")
+    bob.ask("PUT", "/config/bobs-alias", {"alias": "secret-value"})
+    message = refused(bob, "GET", "/subjects/bobs-alias/versions/1")
+    assert message == "User is denied operation Read on Subject: secret-value"
+    refused(bob, "GET", "/subjects/bobs-alias/versions/1/schema")
+    refused(bob, "POST", "/subjects/bobs-alias/versions", {"schema": ORDER})
+    refused(bob, "DELETE", "/subjects/bobs-alias")
+    bob.ask("DELETE", "/config/bobs-alias", None)
+
+
+def test_another_context_needs_its_own_rights(user: Any) -> None:
+    bob, root = user("bob"), user("root")
+    hidden = root.ask("POST", "/subjects/%3A.hidden%3Abobs-plans/versions", {"schema": ORDER})
+    for path in ("versions/1", "versions/latest", "versions/1/schema", "versions/1/referencedby"):
+        refused(bob, "GET", f"/subjects/bobs-plans/{path}")
+    refused(bob, "POST", "/subjects/bobs-plans", {"schema": ORDER})
+    own = root.ask("GET", "/subjects/bobs-value/versions/1", None)["id"]
+    for _ in range(own - hidden["id"]):
+        root.ask("PUT", "/config/%3A.hidden%3Abobs-plans", {"compatibility": "NONE"})
+        hidden = root.ask(
+            "POST", "/subjects/%3A.hidden%3Abobs-plans/versions", {"schema": ORDER.replace("Order", f"P{hidden['id']}")}
+        )
+    assert hidden["id"] == own
+    refused(bob, "GET", f"/schemas/ids/{own}?subject=bobs-plans")
+    assert bob.ask("GET", f"/schemas/ids/{own}?subject=bobs-value", None)["subject"] == "bobs-value"
+
+
+def test_a_reference_needs_the_right_to_read_it(user: Any) -> None:
+    bob, root = user("bob"), user("root")
+    reference = {"name": "secret", "subject": "secret-value", "version": 1}
+    body = {"schema": '{"type":"array","items":"secret"}', "references": [reference]}
+    refused(bob, "POST", "/subjects/bobs-list/versions", body)
+    refused(bob, "POST", "/compatibility/subjects/bobs-list/versions/latest", body)
+    assert root.ask("POST", "/subjects/bobs-list/versions", body)["version"] == 1
+
+
 def test_confluents_client_sees_a_403(url: str, confluent_client: Any) -> None:
     client = confluent_client(url, {"basic.auth.user.info": "bob:b", "max.retries": 0})
     with pytest.raises(SchemaRegistryError) as error:

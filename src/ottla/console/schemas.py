@@ -60,7 +60,7 @@ def _part(text: str) -> str:
 async def list_subjects(call: Call) -> Any:
     """The subjects of the schema registry, each with its latest version."""
     latest: list[dict[str, Any]] = []
-    while page := await _ask(call.source, "GET", f"/schemas?latestOnly=true&offset={len(latest)}"):
+    while page := await _ask(call.source, "GET", f"/schemas?subjectPrefix=:*:&latestOnly=true&offset={len(latest)}"):
         latest += page
     level = (await _ask(call.source, "GET", "/config"))["compatibilityLevel"]
     return {

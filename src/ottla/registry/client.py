@@ -91,14 +91,15 @@ class RegistryClient:
         return RegisteredSchema.of(self._ask("GET", f"/schemas/guids/{_part(guid)}", None), guid=guid)
 
     def all(self, prefix: str = "", *, deleted: bool = False) -> list[RegisteredSchema]:
-        """Every version of every subject."""
+        """Every version of every subject in all contexts, or of the subjects with a prefix."""
         found: list[RegisteredSchema] = []
         while True:
-            query = _query(subjectPrefix=prefix, deleted=deleted, offset=len(found))
-            page = self._ask("GET", f"/schemas{query}", None)
-            if not page:
+            query = _query(subjectPrefix=prefix or names.ANY_CONTEXT_PREFIX, deleted=deleted, offset=len(found))
+            page = [RegisteredSchema.of(each) for each in self._ask("GET", f"/schemas{query}", None)]
+            # Karapace has no pages: it returns all schemas, whatever the offset is.
+            if not page or page[0] == next(iter(found), None):
                 return found
-            found += [RegisteredSchema.of(each) for each in page]
+            found += page
 
     def register(
         self,
@@ -189,8 +190,21 @@ class RegistryClient:
         """READWRITE, READONLY, IMPORT or FORWARD."""
         return str(self._ask("GET", _setting("mode", subject) + "?defaultToGlobal=true", None)["mode"])
 
-    def set_mode(self, mode: str, subject: str | None = None, *, force: bool = False) -> None:
-        """Change the mode of a subject, or the global one. IMPORT needs `force` if there are schemas."""
+    def own_mode(self, subject: str | None = None) -> str | None:
+        """The mode that was set for exactly this subject; None if it has none."""
+        try:
+            return str(self._ask("GET", _setting("mode", subject), None)["mode"])
+        except RegistryError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def set_mode(self, mode: str | None, subject: str | None = None, *, force: bool = False) -> None:
+        """Change the mode of a subject, or the global one; None removes it. IMPORT needs `force` if there are
+        schemas."""
+        if mode is None:
+            self._ask("DELETE", _setting("mode", subject), None)
+            return
         self._ask("PUT", _setting("mode", subject) + _query(force=force), {"mode": mode})
 
     # -- values ------------------------------------------------------------------------------------------------

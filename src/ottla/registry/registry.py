@@ -16,7 +16,7 @@ from .log import SchemaLog
 from .operations import Outcome
 from .operations.delete import purge
 from .records import CorruptRecord, Record, SchemaPut, StoredRecord, read_record
-from .rest.http import Answer, Call, Info, Request, answer_type, check_content_type
+from .rest.http import V1, Answer, Call, Info, Request, answer_type, check_content_type
 from .rest.routes import Match, Route, match
 from .rights import Rights
 from .state import State
@@ -68,9 +68,12 @@ class Registry:
 
     async def handle(self, request: Request) -> Answer:
         """Answer a request. Errors become answers too."""
-        media_type = answer_type(request.accept)
+        accepted = answer_type(request.accept)
+        media_type = accepted or V1
         try:
             found = match(request)
+            if accepted is None:
+                raise RegistryError(406, 406, "HTTP 406 Not Acceptable")
             call = self._call(request, found)
             user = request.principal
             if self._rights is not None and user is not None:

@@ -7,11 +7,12 @@ the user `*` apply to everyone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from . import names
 from .errors import RegistryError
+from .operations.lookup import by_id, require_version
 
 if TYPE_CHECKING:
     from .rest.http import Call
@@ -63,7 +64,12 @@ class Rights:
         what = _level(found)
         subject = found.params.get("subject")
         if subject is not None:
-            self._need(user, what, names.normalize(subject))
+            # Settings belong to an alias itself, schemas to its target.
+            aliased = route.path.startswith(("/subjects", "/compatibility"))
+            subject = call.aliased(subject) if aliased else names.normalize(subject)
+            self._need(user, what, subject)
+            for referenced in _referenced(subject, call.body):
+                self._need(user, READ, referenced)
         elif route.path.startswith("/associations") and isinstance(call.body, dict):
             for each in call.body.get("associations") or ():
                 self._need(user, WRITE, str(each.get("subject")) if isinstance(each, dict) else "")
@@ -85,13 +91,18 @@ class Rights:
             return [each for each in answer if self.may(user, READ, each["subject"])]
         if name in ("get_by_id", "get_text_by_id") and not self._reads_id(user, call):
             raise _denied(READ, f"Schema: {call.id}")
+        # A plain subject may have been found in another context.
+        if name in ("get_version", "look_up"):
+            self._need(user, READ, answer["subject"])
+        if name in ("get_version_text", "get_referrers"):
+            self._need(user, READ, require_version(call.state, call.subject, call.version, True).subject)
         if name in ("get_by_guid", "get_ids_by_guid") and not self._reads_guid(user, call):
             raise _denied(READ, f"Schema: {found.params['guid']}")
         return answer
 
     def _reads_id(self, user: str, call: Call) -> bool:
-        context = names.context_of(names.normalize(call.text("subject")) or None)
-        known = call.state.contexts.get(context)
+        entry = by_id(call.state, call.id, call.aliased(call.text("subject")))
+        known = call.state.contexts.get(names.context_of(entry.subject)) if entry is not None else None
         return any(self.may(user, READ, subject) for subject in (known.versions.get(call.id, ()) if known else ()))
 
     def _reads_guid(self, user: str, call: Call) -> bool:
@@ -101,6 +112,13 @@ class Rights:
             for subject, versions in call.state.subjects.items()
             for entry in versions.values()
         )
+
+
+def _referenced(subject: str, body: Any) -> Iterator[str]:
+    """The subjects that the schema of a request refers to. Whoever uses a schema can read it."""
+    for each in (body.get("references") if isinstance(body, dict) else None) or ():
+        if isinstance(each, dict) and isinstance(each.get("subject"), str):
+            yield names.beside(subject, each["subject"])
 
 
 def _level(found: Match) -> str:

@@ -67,7 +67,11 @@ class Call:
     @property
     def subject(self) -> str:
         """The subject that the path names, or the target of its alias."""
-        subject = names.normalize(self.params["subject"])
+        return self.aliased(self.params["subject"])
+
+    def aliased(self, named: str) -> str:
+        """A subject that the request names, or the target of its alias."""
+        subject = names.normalize(named)
         alias = (self.state.configs.get(subject) or {}).get("alias")
         return names.beside(subject, alias) if alias else subject
 
@@ -132,10 +136,28 @@ def without_empty(value: dict[str, Any]) -> dict[str, Any]:
     return {name: item for name, item in value.items() if item is not None and item != "" and item != [] and item != {}}
 
 
-def answer_type(accept: str | None) -> str:
-    """The media type of the answer: the accepted one if the client accepts only one, otherwise that of version 1."""
-    wanted = (accept or "").partition(";")[0].strip().lower()
-    return wanted if wanted in MEDIA_TYPES else V1
+def answer_type(accept: str | None) -> str | None:
+    """The media type of the answer: the one that the client prefers, or None if it accepts none of them."""
+    ranges = [_media_range(text) for text in (accept or "*/*").split(",")]
+    qualities = [
+        max((quality for wanted, quality in ranges if wanted in (media_type, "application/*", "*/*")), default=0.0)
+        for media_type in MEDIA_TYPES
+    ]
+    best = max(qualities)
+    return MEDIA_TYPES[qualities.index(best)] if best > 0 else None
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    """A media type or a pattern from an Accept header, and how much the client wants it."""
+    wanted, *parameters = (part.strip().lower() for part in text.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return wanted, float(value)
+            except ValueError:
+                return wanted, 0.0
+    return wanted, 1.0
 
 
 def check_content_type(content_type: str | None) -> None:

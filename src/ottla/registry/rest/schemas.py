@@ -17,7 +17,7 @@ MAX_LISTED = 1000
 
 
 def _found(call: Call) -> SchemaEntry:
-    entry = by_id(call.state, call.id, names.normalize(call.text("subject")))
+    entry = by_id(call.state, call.id, call.aliased(call.text("subject")))
     if entry is None:
         raise errors.schema_not_found(call.id)
     return entry
@@ -47,7 +47,7 @@ def get_versions(call: Call) -> Outcome[Any]:
 
 
 def _versions(call: Call) -> list[SchemaEntry]:
-    found = versions_with_id(call.state, call.id, names.normalize(call.text("subject")), call.flag("deleted"))
+    found = versions_with_id(call.state, call.id, call.aliased(call.text("subject")), call.flag("deleted"))
     if found is None:
         raise errors.schema_not_found()
     return found
@@ -75,8 +75,8 @@ def get_types(call: Call) -> Outcome[Any]:
 def list_schemas(call: Call) -> Outcome[Any]:
     deleted = call.flag("deleted")
     entries: list[SchemaEntry] = []
-    prefix = call.text("subjectPrefix")
-    for subject in call.state.with_prefix(prefix or names.ANY_CONTEXT_PREFIX):
+    # Without a prefix only the default context, unlike /subjects.
+    for subject in call.state.with_prefix(call.text("subjectPrefix")):
         versions = call.state.versions(subject, deleted)
         entries += versions[-1:] if call.flag("latestOnly") else versions
     if rule_type := call.text("ruleType"):
