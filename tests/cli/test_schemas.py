@@ -96,18 +96,19 @@ def test_a_registry_is_copied_with_its_ids(ottla: Any, broker: Any, files: Path)
     ottla("schemas", "register", "item", files / "item.proto")
     ottla("schemas", "register", "cart", files / "cart.proto", "--reference", "item.proto=item:1")
     ottla("schemas", "register", "s", files / "order.avsc")
+    ottla("schemas", "register", ":.staging:s", files / "noted.avsc")
     broker.registry.set_compatibility("FULL", "s")
     exported = files / "all.jsonl"
     exported.write_bytes(ottla("schemas", "export").raw)
     with package.serve(registry=0) as other:
         there = ("--registry", other.registry_url)
-        assert ottla("schemas", "import", exported, *there).out == "imported 3 schemas\n"
+        assert ottla("schemas", "import", exported, *there).out == "imported 4 schemas\n"
         assert other.registry.all() == broker.registry.all()
         assert other.registry.compatibility("s") == "FULL"
-        assert other.registry.mode() == "READWRITE"
+        assert other.registry.mode() == other.registry.mode(":.staging:") == "READWRITE"
         refused = ottla("schemas", "import", exported, *there, code=1)
         assert "use --new-ids" in refused.err
-        assert ottla("schemas", "import", exported, "--new-ids", *there).out == "imported 3 schemas\n"
+        assert ottla("schemas", "import", exported, "--new-ids", *there).out == "imported 4 schemas\n"
     (files / "bad.jsonl").write_text("{}\n")
     assert "bad.jsonl, line 1: not what" in ottla("schemas", "import", files / "bad.jsonl", code=1).err
 

@@ -150,6 +150,17 @@ def test_the_last_version_takes_the_settings_with_it(api: Any) -> None:
     assert api.error("GET", "/mode/s")[:2] == (404, 40409)
 
 
+def test_the_global_mode_is_that_of_the_default_context(api: Any) -> None:
+    api.ok("PUT", "/mode", {"mode": "READONLY"})
+    assert api.error("POST", "/subjects/s/versions", body())[:2] == (422, 42205)
+    assert api.ok("GET", "/mode/:.c:s?defaultToGlobal=true") == {"mode": "READWRITE"}
+    assert api.register(":.c:s", A) == 1
+    api.ok("PUT", "/mode/:.__GLOBAL:", {"mode": "READONLY"})
+    assert api.error("POST", "/subjects/:.c:t/versions", body()) == (
+        422, 42205, "Subject :.c:t in context :.c: is in read-only mode"
+    )  # fmt: skip
+
+
 def test_normalizing(api: Any) -> None:
     one, other = '{"type":"object","title":"x"}', '{"title":"x","type":"object"}'
     assert api.register("s", one, "JSON") == 1
@@ -162,10 +173,12 @@ def test_normalizing(api: Any) -> None:
 
 
 def test_aliases(api: Any) -> None:
+    api.register("same", A)
     api.register("real", A)
     api.ok("PUT", "/config/alias", {"alias": "real"})
     assert api.ok("GET", "/subjects/alias/versions/1")["subject"] == "real"
     assert api.ok("POST", "/subjects/alias", body())["subject"] == "real"
+    assert api.ok("GET", "/schemas/ids/1?subject=alias")["subject"] == "real"
     assert api.ok("POST", "/subjects/alias/versions", body(AB))["version"] == 2
     assert api.ok("GET", "/schemas?aliases=true&latestOnly=true")[0]["aliases"] == ["alias"]
 
@@ -241,6 +254,8 @@ def test_contexts(api: Any) -> None:
     assert api.ok("GET", "/contexts/.c/subjects") == [":.c:s"] == api.ok("GET", "/subjects?subjectPrefix=:.c:")
     assert api.ok("GET", "/subjects?subjectPrefix=s") == ["s"]
     assert api.ok("GET", "/subjects?subjectPrefix=:*:s") == [":.c:s", "s"]
+    for prefix, found in (("", ["s"]), ("?subjectPrefix=:.c:", [":.c:s"]), ("?subjectPrefix=:*:", [":.c:s", "s"])):
+        assert [one["subject"] for one in api.ok("GET", f"/schemas{prefix}") if one["version"] == 1] == found
     assert api.ok("GET", "/contexts/c/subjects/s/versions/1")["subject"] == ":.c:s"
     assert api.ok("GET", "/subjects/:.:s/versions/1")["subject"] == "s"
     assert api.ok("GET", "/contexts/:.c:/schemas/ids/1")["schema"] == AB

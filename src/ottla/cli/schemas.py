@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from ottla.cli import terminal
 from ottla.cli.common import FAILED, OK, CommandError, UsageError, add_json, guarded, subcommand, verbs
 from ottla.cli.schema_options import add_registry, explained, registry_of
+from ottla.registry import names
 from ottla.registry.client import RegisteredSchema, RegistryClient
 from ottla.registry.entities import AVRO, JSON, PROTOBUF, Reference
 from ottla.registry.errors import NOT_PERMITTED, SUBJECT_SOFT_DELETED, VERSION_SOFT_DELETED, RegistryError
@@ -209,8 +211,8 @@ def _export(registry: RegistryClient, arguments: argparse.Namespace) -> int:
     # In the order of registration: a schema comes after those that it refers to.
     for schema in sorted(schemas, key=lambda each: (each.id, each.version)):
         print(json.dumps({"kind": _SCHEMA, **_line(schema)}, ensure_ascii=False))
-    scopes: list[str | None] = [None, *dict.fromkeys(each.subject for each in schemas)]
-    for subject in scopes:
+    subjects = list(dict.fromkeys(each.subject for each in schemas))
+    for subject in [*_contexts(subjects), *subjects]:
         config = registry.own_config(subject)
         if config is not None:
             # The compatibility level has different names in requests and answers.
@@ -223,24 +225,20 @@ def _export(registry: RegistryClient, arguments: argparse.Namespace) -> int:
 def _import(registry: RegistryClient, arguments: argparse.Namespace) -> int:
     lines = _lines(arguments.file)
     schemas = [line for line in lines if line["kind"] == _SCHEMA]
-    before = registry.mode()
-    if not arguments.new_ids:
-        try:
-            registry.set_mode("IMPORT")
-        except RegistryError as error:
-            if error.code != NOT_PERMITTED:
-                raise
-            raise CommandError(
-                f"{error.message}: to add schemas to a registry that is not empty, use --new-ids"
-            ) from None
+    contexts = [] if arguments.new_ids else _contexts(line["subject"] for line in schemas)
+    before: dict[str | None, str | None] = {}
     try:
+        for context in contexts:
+            mode = registry.own_mode(context)
+            _set_import_mode(registry, context)
+            before[context] = mode
         with terminal.Progress("import", len(schemas), unit="schemas") as progress:
             for line in schemas:
                 _import_schema(registry, line, arguments.new_ids)
                 progress.advance(1)
     finally:
-        if not arguments.new_ids:
-            registry.set_mode(before)
+        for context, mode in before.items():
+            registry.set_mode(mode, context)
     for line in lines:
         if line["kind"] == _CONFIG:
             registry.set_config(line["config"], line["subject"])
@@ -249,6 +247,21 @@ def _import(registry: RegistryClient, arguments: argparse.Namespace) -> int:
     else:
         print(f"imported {terminal.counted(len(schemas), 'schema')}")
     return OK
+
+
+def _contexts(subjects: Iterable[str]) -> list[str | None]:
+    """The contexts of subjects as they are named in settings; the default one, None, comes first and always."""
+    named = {names.context_prefix(names.context_of(subject)) for subject in subjects}
+    return [None, *sorted(named - {""})]
+
+
+def _set_import_mode(registry: RegistryClient, context: str | None) -> None:
+    try:
+        registry.set_mode("IMPORT", context)
+    except RegistryError as error:
+        if error.code != NOT_PERMITTED:
+            raise
+        raise CommandError(f"{error.message}: to add schemas to a registry that is not empty, use --new-ids") from None
 
 
 def _import_schema(registry: RegistryClient, line: dict[str, Any], new_ids: bool) -> None:

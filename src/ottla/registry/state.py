@@ -230,8 +230,9 @@ class State:
         return self.modes.get(subject, DEFAULT_MODE if subject in (None, GLOBAL_SUBJECT) else None)
 
     def mode_in_scope(self, subject: str | None) -> str:
-        scope = next((scope for scope in (subject, *self._scopes(subject)) if scope in self.modes), None)
-        return self.modes.get(scope, DEFAULT_MODE)
+        # None is a scope too, but only that of the default context.
+        modes = (self.modes[scope] for scope in (subject, *self._scopes(subject)) if scope in self.modes)
+        return next(modes, DEFAULT_MODE)
 
     def _scopes(self, subject: str | None) -> tuple[str | None, ...]:
         context = names.context_of(subject)
