@@ -115,7 +115,7 @@ class Rights:
 
 
 def _referenced(subject: str, body: Any) -> Iterator[str]:
-    """The subjects that the schema of a request refers to. Whoever uses a schema can read it."""
+    """The subjects that the schema of a request refers to. To use a schema is to read it."""
     for each in (body.get("references") if isinstance(body, dict) else None) or ():
         if isinstance(each, dict) and isinstance(each.get("subject"), str):
             yield names.beside(subject, each["subject"])
