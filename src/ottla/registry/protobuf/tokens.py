@@ -65,4 +65,6 @@ def unquote(literal: str) -> str:
             return chr(number) if number <= 0x10FFFF else "\ufffd"
         return _SIMPLE.get(code, code)
 
-    return _ESCAPE.sub(replace, literal[1:-1])
+    value = _ESCAPE.sub(replace, literal[1:-1])
+    # Two escapes can make one character; half of one is no text, and answers could not contain it.
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if "\\" in literal else value
