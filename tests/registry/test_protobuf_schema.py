@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 
 import pytest
+from confluent_kafka.schema_registry.confluent import meta_pb2
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from ottla.registry.entities import Reference
 from ottla.registry.errors import InvalidSchema
 from ottla.registry.formats import Source
 from ottla.registry.protobuf.known import KNOWN, known_file
+from ottla.registry.protobuf.meta import meta_options
 from ottla.registry.protobuf.schema import ProtobufSchema
 
 FULL = """
@@ -182,6 +184,12 @@ def test_the_descriptor_is_complete() -> None:
     )
 
 
+def test_half_a_character_is_replaced() -> None:
+    text = parse(r'option java_package = "\ud83d\ude00"; option (own) = "a\ud800b\udc00"; message M {}').canonical()
+    assert 'option java_package = "\U0001f600";' in text
+    assert 'option (own) = "a\ufffdb\ufffd";' in text
+
+
 def test_normalizing() -> None:
     one = parse('syntax = "proto2"; package p; message M { optional N b = 2; optional int32 a = 1; message N {} }')
     other = parse("package p; message M { optional int32 a = 1; optional .p.M.N b = 2; message N {} }")
@@ -195,6 +203,99 @@ def test_normalizing() -> None:
 def test_custom_options_can_be_left_out() -> None:
     text = parse(FULL, common=COMMON).formatted("ignore_extensions")
     assert "own" not in text and "java_package" in text
+
+
+TAGGED = """
+syntax = "proto3";
+import "confluent/meta.proto";
+option (confluent.file_meta).doc = "cards";
+message Card {
+  option (confluent.message_meta) = { doc: "one card" params: { key: "owner" value: "shop" } };
+  string number = 1 [(confluent.field_meta).tags = "PII", (.confluent.field_meta).tags = ["PCI"], deprecated = true];
+  bytes amount = 2 [(confluent.field_meta) = { params: [{ key: "scale", value: "2" }], tags: ["A", "B"] }];
+  enum Kind { option (confluent.enum_meta).tags = "K"; NONE = 0 [(confluent.enum_value_meta).doc = "unknown"]; }
+}
+"""
+TAGGED_BY_DESCRIPTOR = """syntax = "proto3";
+
+import "confluent/meta.proto";
+
+option (confluent.file_meta) = {
+  doc: "cards"
+};
+
+message Card {
+  option (confluent.message_meta) = {
+    doc: "one card",
+    params: [
+      {
+        key: "owner",
+        value: "shop"
+      }
+    ]
+  };
+
+  string number = 1 [
+    deprecated = true,
+    (confluent.field_meta) = {
+      tags: [
+        "PII",
+        "PCI"
+      ]
+    }
+  ];
+  bytes amount = 2 [(confluent.field_meta) = {
+    params: [
+      {
+        value: "2",
+        key: "scale"
+      }
+    ],
+    tags: [
+      "A",
+      "B"
+    ]
+  }];
+
+  enum Kind {
+    option (confluent.enum_meta) = {
+      tags: [
+        "K"
+      ]
+    };
+    NONE = 0 [(confluent.enum_value_meta) = {
+      doc: "unknown"
+    }];
+  }
+}
+"""
+
+
+def test_confluents_options_are_in_the_descriptor() -> None:
+    serialized = parse(TAGGED).formatted("serialized")
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(serialized))
+    card = file.message_type[0]
+    assert file.options.Extensions[meta_pb2.file_meta].doc == "cards"
+    assert card.options.Extensions[meta_pb2.message_meta].params == {"owner": "shop"}
+    assert card.field[0].options.Extensions[meta_pb2.field_meta].tags == ["PII", "PCI"]
+    assert card.field[0].options.deprecated
+    assert card.field[1].options.Extensions[meta_pb2.field_meta].params == {"scale": "2"}
+    assert card.enum_type[0].options.Extensions[meta_pb2.enum_meta].tags == ["K"]
+    assert card.enum_type[0].value[0].options.Extensions[meta_pb2.enum_value_meta].doc == "unknown"
+    again = parse(serialized)
+    assert again.canonical() == TAGGED_BY_DESCRIPTOR
+    assert parse(again.canonical()).formatted("serialized") == serialized
+
+
+def test_damaged_options_of_confluent_are_left_out() -> None:
+    # A process without Confluent's client does not parse these options.
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(known_file("google/protobuf/descriptor.proto"))
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.DescriptorProto"))(name="M")
+    message.options.MergeFromString(b"\x82\x44\x02\xff\xff")
+    assert meta_options(message) == []
+    text = 'syntax = "proto3"; message M { option (confluent.message_meta) = { doc: { a: 1 } tags: 7 params: 3 }; }'
+    parse(text).formatted("serialized")
 
 
 @pytest.mark.parametrize("path", sorted(KNOWN))

@@ -13,6 +13,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )  # fmt: skip
 
+from .meta import meta_options, set_meta
 from .model import (
     MAX_TAG,
     SCALARS,
@@ -211,7 +212,8 @@ def _unused(name: str, message: DescriptorProto) -> str:
 
 
 def _set_options(element: Any, options: list[Option]) -> None:
-    """Set the options that Protobuf itself knows. Custom ones need the files that define them, and are left out."""
+    """Set the options that Protobuf and Confluent define. Others need the files that define them, and are left out."""
+    set_meta(element, options)
     known = element.options.DESCRIPTOR.fields_by_name
     for option in options:
         field = known.get(option.name)
@@ -358,7 +360,7 @@ def _default_json_name(name: str) -> str:
 
 
 def _options(element: Any) -> list[Option]:
-    """The set options that Protobuf itself knows."""
+    """The set options that Protobuf and Confluent define."""
     options = []
     for field, value in element.options.ListFields():
         if field.name == "map_entry" or field.is_extension or field.is_repeated:
@@ -369,4 +371,4 @@ def _options(element: Any) -> list[Option]:
             options.append(Option(field.name, Word(field.enum_type.values_by_number[value].name)))
         elif field.cpp_type == field.CPPTYPE_STRING:
             options.append(Option(field.name, value))
-    return options
+    return options + meta_options(element)
