@@ -98,6 +98,27 @@ def test_subjects_are_decoded_after_splitting(api: Any, path: str, name: str) ->
     assert api.ok("GET", f"/subjects/{path}/versions/1")["subject"] == name
 
 
+def test_fields_have_confluents_order(api: Any) -> None:
+    api.register("t", A)
+    extra = {"references": [{"name": "R", "subject": "t", "version": 1}], "metadata": {"properties": {"a": "b"}}}
+    rules = {"domainRules": [{"name": "r", "type": "CEL"}]}
+    answer = api.ok("POST", "/subjects/s/versions", body('{"type":"array","items":"R"}', **extra, ruleSet=rules))
+    common = ["guid", "schemaType", "references", "metadata", "ruleSet", "schema"]
+    assert list(answer) == ["id", "version", *common]
+    assert list(api.ok("GET", "/subjects/s/versions/1")) == ["subject", "version", "id", *common, "ts", "deleted"]
+    by_id = ["guid", "schemaType", "schema", "references", "metadata", "ruleSet"]
+    api.ok("DELETE", "/subjects/s")
+    assert list(api.ok("GET", "/schemas/ids/2?subject=s&fetchMaxId=true")) == [
+        "subject", "version", *by_id, "maxId", "ts", "deleted",
+    ]  # fmt: skip
+    assert list(api.ok("GET", f"/schemas/guids/{answer['guid']}")) == [*by_id, "ts", "deleted"]
+    settings = {"compatibilityGroup": "g", "compatibility": "FULL", "normalize": True, "alias": "x"}
+    names = ["alias", "normalize", "compatibility", "compatibilityGroup"]
+    assert list(api.ok("PUT", "/config/c", settings)) == names
+    names[2] = "compatibilityLevel"
+    assert list(api.ok("GET", "/config/c")) == names == list(api.ok("DELETE", "/config/c"))
+
+
 def test_query_booleans_in_any_case(api: Any) -> None:
     api.register("s", A)
     api.ok("DELETE", "/subjects/s")
@@ -111,12 +132,12 @@ def test_query_booleans_in_any_case(api: Any) -> None:
 def test_register_and_get(api: Any) -> None:
     answer = api.ok("POST", "/subjects/s/versions", body(' { "type":"int" } '))
     assert answer == {"version": 1, "id": 1, "guid": guid_of('"int"'), "schemaType": "AVRO", "schema": '"int"'}
-    stored = {"subject": "s", **answer, "ts": 1_700_000_000_000}
+    stored = {"subject": "s", **answer, "ts": 1_700_000_000_000, "deleted": False}
     for version in ("1", "latest", "LATEST", "-1"):
         assert api.ok("GET", f"/subjects/s/versions/{version}") == stored
     assert api.ok("POST", "/subjects/s", body('"int"')) == stored
     assert api.ok("GET", "/schemas") == [stored]
-    plain = {name: stored[name] for name in ("guid", "schemaType", "schema", "ts")}
+    plain = {name: stored[name] for name in ("guid", "schemaType", "schema", "ts", "deleted")}
     assert api.ok("GET", "/schemas/ids/1") == plain == api.ok("GET", f"/schemas/guids/{stored['guid']}")
     assert api.ok("GET", "/schemas/ids/1?subject=s&fetchMaxId=true") == {
         **plain,

@@ -9,6 +9,11 @@ from .. import errors, names
 from ..entities import AVRO, PROTOBUF, Reference, SchemaEntry, check_rule_set, clean_metadata, clean_rule_set
 from .http import Call, without_empty
 
+# The fields of answers without a subject, in Confluent's order.
+REGISTERED_FIELDS = ("id", "version", "guid", "schemaType", "references", "metadata", "ruleSet", "schema", "ts")
+BY_ID_FIELDS = (
+    "subject", "version", "guid", "schemaType", "schema", "references", "metadata", "ruleSet", "maxId", "ts", "deleted",
+)  # fmt: skip
 # No .proto file looks like this.
 _BASE64 = re.compile(r"\s*[A-Za-z0-9+/]+=*\s*")
 
@@ -63,7 +68,7 @@ def describe(call: Call, entry: SchemaEntry) -> dict[str, Any]:
             "ruleSet": entry.rule_set,
             "schema": call.catalog.formatted(entry, call.text("format")),
             "ts": entry.timestamp,
-            "deleted": True if entry.deleted else None,
+            "deleted": entry.deleted,
         }
     )
 
@@ -85,4 +90,4 @@ def registered(call: Call, entry: SchemaEntry) -> dict[str, Any]:
     body = describe(call, entry)
     if entry.schema_type == PROTOBUF and _BASE64.fullmatch(call.object().get("schema") or "."):
         body["schema"] = call.catalog.formatted(entry, "serialized")
-    return {name: value for name, value in body.items() if name not in ("subject", "deleted")}
+    return {name: body[name] for name in REGISTERED_FIELDS if name in body}

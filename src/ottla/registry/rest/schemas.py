@@ -9,7 +9,7 @@ from ..entities import SchemaEntry
 from ..formats import SCHEMA_TYPES
 from ..operations import Outcome
 from ..operations.lookup import by_guid, by_id, versions_with_id
-from .bodies import describe
+from .bodies import BY_ID_FIELDS, describe
 from .http import Call, without_empty
 
 # The limit on schemas per answer, and the default if the request names no limit.
@@ -26,12 +26,11 @@ def _found(call: Call) -> SchemaEntry:
 def get_by_id(call: Call) -> Outcome[Any]:
     entry = _found(call)
     body = describe(call, entry)
-    del body["id"]
     if not call.text("subject"):
         del body["subject"], body["version"]
     if call.flag("fetchMaxId"):
         body["maxId"] = call.state.contexts[names.context_of(entry.subject)].max_id
-    return Outcome(body)
+    return Outcome({name: body[name] for name in BY_ID_FIELDS if name in body})
 
 
 def get_text_by_id(call: Call) -> Outcome[Any]:
@@ -59,9 +58,8 @@ def get_by_guid(call: Call) -> Outcome[Any]:
     if entry is None:
         raise errors.schema_not_found(call.params["guid"])
     body = describe(call, entry)
-    for name in ("subject", "version", "id"):
-        del body[name]
-    return Outcome(body)
+    del body["subject"], body["version"]
+    return Outcome({name: body[name] for name in BY_ID_FIELDS if name in body})
 
 
 def get_ids_by_guid(call: Call) -> Outcome[Any]:

@@ -8,6 +8,7 @@ from .. import errors, names
 from ..operations import Outcome
 from ..operations.delete import delete_context
 from ..operations.settings import delete_config, delete_mode, setting_subject, update_config, update_mode
+from ..records import CONFIG_FIELDS, Config
 from .http import Call
 
 
@@ -28,20 +29,26 @@ def get_config(call: Call) -> Outcome[Any]:
     config = call.state.config_in_scope(subject) if call.flag("defaultToGlobal") else call.state.config(subject)
     if config is None:
         raise errors.config_not_set(subject or "")
-    return Outcome(config)
+    return Outcome(_ordered(config))
 
 
 def set_config(call: Call) -> Outcome[Any]:
     outcome = update_config(call.state, _valid_subject(call), call.object())
     # The answer names the level as in the request, unlike the stored config.
     answer = {
-        ("compatibility" if name == "compatibilityLevel" else name): value for name, value in outcome.answer.items()
+        ("compatibility" if name == "compatibilityLevel" else name): value
+        for name, value in _ordered(outcome.answer).items()
     }
     return Outcome(answer, outcome.records)
 
 
 def remove_config(call: Call) -> Outcome[Any]:
-    return delete_config(call.state, _subject(call))
+    outcome = delete_config(call.state, _subject(call))
+    return Outcome(_ordered(outcome.answer), outcome.records)
+
+
+def _ordered(config: Config) -> Config:
+    return {name: config[name] for name in CONFIG_FIELDS if name in config}
 
 
 def get_mode(call: Call) -> Outcome[Any]:
@@ -62,7 +69,7 @@ def set_mode(call: Call) -> Outcome[Any]:
 
 def remove_mode(call: Call) -> Outcome[Any]:
     outcome = delete_mode(call.state, _subject(call), call.flag("recursive"))
-    return Outcome({"mode": outcome.answer}, outcome.records)
+    return Outcome({} if outcome.answer is None else {"mode": outcome.answer}, outcome.records)
 
 
 def list_contexts(call: Call) -> Outcome[Any]:
