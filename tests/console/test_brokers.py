@@ -20,6 +20,18 @@ def test_a_broker_has_settings_with_their_source_and_folders(console: Console) -
     assert console.ask("GET", "/brokers/no").status == 404
 
 
+def test_a_broker_is_a_controller_only_if_it_leads_the_quorum() -> None:
+    with ottla.Cluster(2, console=0) as cluster:
+        console = Console(cluster.console_url)
+        brokers = [each["broker"] for each in console.get("/overview")["brokers"]]
+        assert console.get("/overview")["controller"] not in brokers
+        assert [console.get(f"/brokers/{each}")["controller"] for each in brokers] == [False, False]
+    with ottla.serve(console=0) as broker:
+        console = Console(broker.console_url)
+        node = console.get("/overview")["controller"]
+        assert console.get(f"/brokers/{node}")["controller"] is True
+
+
 def test_connections_are_listed_with_their_client(own_console: Console) -> None:
     assert own_console.get("/connections") == []
 

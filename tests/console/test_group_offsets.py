@@ -1,5 +1,7 @@
 """Offsets of groups: who reads a topic, and all the ways to move them."""
 
+from urllib.parse import quote
+
 import pytest
 from confluent_kafka import Consumer, ShareConsumer, TopicPartition
 
@@ -127,3 +129,17 @@ def test_the_offsets_of_a_streams_group_are_moved(console: Console) -> None:
     assert (found["kind"], [each["committed"] for each in found["offsets"]]) == ("streams", [0, 3])
     assert console.ask("POST", "/groups/app/offsets", {"to": "shift:-2", "preview": False}).status == 200
     assert [each["committed"] for each in console.get("/groups/app")["offsets"]] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["billing/eu west", "a%2Fb", "<b>g</b>", "grüppe?x=1#y", "100%"])
+def test_a_group_may_have_any_name(console: Console, name: str) -> None:
+    console.broker.topic("t").create(1)
+    consumer = Consumer({"bootstrap.servers": console.broker.bootstrap, "group.id": name})
+    consumer.commit(offsets=[TopicPartition("t", 0, 0)], asynchronous=False)
+    consumer.close()
+    path = f"/groups/{quote(name, safe='')}"
+    assert console.get(path)["group"] == name
+    moved = console.ask("POST", f"{path}/offsets", {"to": "latest", "preview": False})
+    assert (moved.status, [each["to"] for each in moved.data["offsets"]]) == (200, [0])
+    assert console.ask("DELETE", f"{path}/offsets/t").data["group"] == name
+    assert console.ask("DELETE", path).data == {"group": name}

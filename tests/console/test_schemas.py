@@ -76,6 +76,15 @@ def test_a_subject_gets_a_compatibility_of_its_own(console: Console) -> None:
     assert level() == ("BACKWARD", None)
 
 
+def test_a_subject_may_have_slashes(console: Console) -> None:
+    """Protobuf's imports are registered under their paths."""
+    schema = {"schema": 'syntax = "proto3"; message Date { int32 year = 1; }', "type": "PROTOBUF"}
+    path = "/schemas/google%2Ftype%2Fdate.proto"
+    assert console.ask("POST", path, schema).status == 200
+    assert [each["subject"] for each in console.get("/schemas")["subjects"]] == ["google/type/date.proto"]
+    assert [each["version"] for each in console.get(path)["versions"]] == [1]
+
+
 def test_records_are_decoded(console: Console) -> None:
     registry = console.broker.registry
     registry.register("money", 'syntax = "proto3"; message Money { int64 cents = 1; }', "PROTOBUF")

@@ -29,6 +29,7 @@ def test_an_open_transaction_holds_back_readers_until_it_is_aborted(console: Con
     found = console.get("/transactions/payments-1")
     (partition,) = found["partitions"]
     assert (partition["last_stable_offset"], partition["high_watermark"], partition["first_offset"]) == (0, 1, 0)
+    assert [each["transactional_id"] for each in partition["open"]] == ["payments-1"]
     (of_topic,) = console.get("/topics/t/transactions")
     assert [each["transactional_id"] for each in of_topic["open"]] == ["payments-1"]
 
@@ -43,6 +44,12 @@ def test_an_unknown_transactional_id_is_not_found(console: Console) -> None:
     answer = console.ask("GET", "/transactions/nobody")
     assert (answer.status, answer.data["error"]) == (404, "there is no transactional id 'nobody'")
     assert console.ask("POST", "/transactions/nobody/abort", {}).status == 404
+
+
+def test_a_transactional_id_may_have_slashes(console: Console) -> None:
+    open_transaction(console, "eu/payments")
+    assert console.get("/transactions/eu%2Fpayments")["state"] == "Ongoing"
+    assert console.ask("POST", "/transactions/eu%2Fpayments/abort", {}).status == 200
 
 
 def test_a_hanging_producer_is_not_found_without_a_transaction(console: Console) -> None:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -95,7 +96,7 @@ def make_app(source: ConsoleSource, *, token: str | None = None, read_only: bool
             Route("/{path:path}", _static_file),
         ],
     )
-    return _with_headers(Guard(token).wrap(app))
+    return _with_headers(Guard(token).wrap(_matching_raw_paths(app)))
 
 
 def _with_headers(app: App) -> App:
@@ -110,6 +111,19 @@ def _with_headers(app: App) -> App:
         await app(scope, receive, send_with_headers)
 
     return wrapped
+
+
+def _matching_raw_paths(app: App) -> App:
+    """Match routes with the path as it was sent: `%2F` belongs to the name of a group or subject, and ends no part."""
+
+    async def wrapped(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)
+
+    return wrapped
+
+
+def _path_params(request: Request) -> dict[str, Any]:
+    return {name: unquote(value) if isinstance(value, str) else value for name, value in request.path_params.items()}
 
 
 def _about(source: ConsoleSource, read_only: bool) -> dict[str, Any]:
@@ -131,12 +145,12 @@ def _json_page(content: Any) -> Any:
 
 
 async def _no_operation(request: Request) -> Response:
-    return _error(404, f"there is no {request.method} {request.url.path}; see {PREFIX}/openapi.json")
+    return _error(404, f"there is no {request.method} {unquote(request.url.path)}; see {PREFIX}/openapi.json")
 
 
 async def _static_file(request: Request) -> Response:
     """A file of the page. Any other path is the page itself: its script reads the rest of the path."""
-    name = request.path_params["path"]
+    name = _path_params(request)["path"]
     file = (STATIC / name).resolve()
     if name and file.is_file() and file.is_relative_to(STATIC):
         return FileResponse(file)
@@ -157,7 +171,7 @@ def _endpoint(source_of: Callable[[], ConsoleSource], declared: Operation, read_
         source = None
         try:
             source = source_of()
-            call = Call(source, dict(request.path_params), _query(request, declared.query))
+            call = Call(source, _path_params(request), _query(request, declared.query))
             if declared.body is not None:
                 call.body = parse_body(await read_body(request, BODY_BYTES_MAX))
             if declared.gather is not None and source.workers is not None:
@@ -213,12 +227,12 @@ def _stream_endpoint(source: ConsoleSource, declared: Stream) -> Any:
 
     async def endpoint(request: Request) -> Response:
         try:
-            found = await declared.begin(Call(source, dict(request.path_params), _query(request, declared.query)))
+            found = await declared.begin(Call(source, _path_params(request), _query(request, declared.query)))
         except Exception as error:
             return await _refusal(source, error)
         if declared.media_type == EVENTS:
             return StreamingResponse(_event_stream(source, found), media_type=EVENTS)
-        name = re.sub(r"[^\w.-]", "_", declared.file.format(**request.path_params))
+        name = re.sub(r"[^\w.-]", "_", declared.file.format(**_path_params(request)))
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return StreamingResponse(found, media_type=declared.media_type, headers=headers)
 

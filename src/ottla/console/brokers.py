@@ -43,7 +43,7 @@ async def describe_broker(call: Call) -> Any:
         "broker": node.node_id,
         "address": f"{node.host}:{node.port}",
         "rack": node.rack,
-        "controller": node.node_id == client.known.controller_id,
+        "controller": node.node_id == await admin.quorum_leader(client),
         "configs": [
             {
                 "name": entry.name,

@@ -86,6 +86,11 @@ async def held_back(client: Client, partitions: Any, producer_id: int | None = N
     stable = await list_offsets(client, latest, IsolationLevel.READ_COMMITTED)
     ends = await list_offsets(client, latest)
     producers = await admin.describe_producers(client, wanted)
+    names: dict[int, str] = {}
+    with contextlib.suppress(KafkaError):  # without permission to list them, show the producer ids only
+        names = {
+            each.producer_id: each.transactional_id for each in await admin.list_transactions(client, partial=True)
+        }
     return [
         {
             "topic": tp[0],
@@ -97,6 +102,7 @@ async def held_back(client: Client, partitions: Any, producer_id: int | None = N
             ),
             "open": [
                 {
+                    "transactional_id": names.get(each.producer_id),
                     "producer_id": each.producer_id,
                     "producer_epoch": each.producer_epoch,
                     "first_offset": each.transaction_start_offset,
@@ -116,16 +122,7 @@ async def topic_transactions(call: Call) -> Any:
     client = call.source.client
     topic = await client.topic(call.path["topic"])
     led = [(topic.name, index) for index, each in topic.partitions.items() if each.leader >= 0]
-    names: dict[int, str] = {}
-    with contextlib.suppress(KafkaError):  # without permission to list them, show the producer ids only
-        names = {
-            each.producer_id: each.transactional_id for each in await admin.list_transactions(client, partial=True)
-        }
-    found = await held_back(client, led)
-    for partition in found:
-        for each in partition["open"]:
-            each["transactional_id"] = names.get(each["producer_id"])
-    return found
+    return await held_back(client, led)
 
 
 @operation("GET", "/transaction-history")

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useState } from "./preact.js";
 import { useAnswer } from "./api.js";
 import { PAGES } from "./pages.js";
-import { address, Link, match } from "./router.js";
+import { address, decoded, Link, match } from "./router.js";
 import { Search } from "./search.js";
 import { Problem } from "./ui.js";
 
@@ -47,7 +47,7 @@ function App() {
     return () => removeEventListener("keydown", open);
   }, []);
   useEffect(() => {
-    const names = pathname.split("/").slice(1).filter(Boolean).map(decodeURIComponent);
+    const names = pathname.split("/").slice(1).filter(Boolean).map(decoded);
     const title = PAGES.find((each) => each.title && each.path === "/" + (names[0] ?? ""))?.title;
     document.title = [...names.slice(1).reverse(), title, "Ottla console"].filter(Boolean).join(" · ");
   }, [pathname]);

@@ -20,11 +20,20 @@ export function Link({ to, children, ...rest }) {
   return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
+// A part of a path as people read it; one that is not encoded correctly stays as it is.
+export function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 export function match(pattern, path) {
   const names = [];
   const expression = pattern.replace(/:(\w+)/g, (_, name) => (names.push(name), "([^/]+)"));
   const found = new RegExp(`^${expression}$`).exec(path);
-  return found && Object.fromEntries(names.map((name, index) => [name, decodeURIComponent(found[index + 1])]));
+  return found && Object.fromEntries(names.map((name, index) => [name, decoded(found[index + 1])]));
 }
 
 export const path = (...parts) => "/" + parts.map(encodeURIComponent).join("/");
