@@ -106,6 +106,59 @@ def test_a_live_tail_shows_new_records_as_they_come(open_page: Any, broker: Any)
     expect(page.locator("tbody tr.link")).to_have_count(20)
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_text("Live.")).to_be_hidden()
+    producer.produce("t", b"in the pause")
+    producer.flush()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("Live. 21 records seen, 21 match")).to_be_visible()
+    expect(page.get_by_role("cell", name="in the pause")).to_be_visible()
+    expect(page.locator("tbody tr.link")).to_have_count(21)
+
+
+def test_a_search_for_messages_has_an_address(open_page: Any, broker: Any) -> None:
+    """It survives a reload and the way back, and can be sent to others."""
+    broker.topic("t").create(2)
+    broker.topic("t").append([("k", f"v{number}") for number in range(9)], partition=1)
+    page: Page = open_page("/topics/t")
+    page.get_by_label("From").select_option("offset")
+    page.get_by_label("Offset", exact=True).fill("3")
+    page.get_by_role("combobox", name="Partition").select_option("1")
+    page.get_by_label("Value contains").fill("v5")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/topics/t\?partition=1&value=v5&from=offset%3A3$"))
+    page.reload()
+    for _ in range(2):
+        expect(page.locator("tbody tr.link")).to_have_count(1)
+        expect(page.get_by_role("cell", name="v5")).to_be_visible()
+        expect(page.get_by_label("Offset", exact=True)).to_have_value("3")
+        page.get_by_role("link", name="Partitions").click()
+        expect(page.get_by_role("region", name="Partitions")).to_be_visible()
+        page.go_back()
+    shown: Page = open_page("/topics/t?from=time:1700000000123&value=v7")
+    expect(shown.get_by_role("cell", name="v7")).to_be_visible()
+    shown.get_by_label("Value contains").fill("v")
+    shown.get_by_role("button", name="Search", exact=True).click()
+    expect(shown.locator("tbody tr.link")).to_have_count(9)
+
+
+def test_a_record_is_sent_again_with_every_byte_that_was_not_edited(open_page: Any, broker: Any) -> None:
+    topic = broker.topic("t")
+    topic.create(1)
+    headers = [("trace", b"one\ntwo"), ("none", None), ("raw", b"\xff\x00"), ("plain", b"a")]
+    topic.append([(b"\xfe\xff", b"\x00\xff" * 40_000, headers)])
+    page: Page = open_page("/topics/t")
+    page.get_by_role("button", name="Details").click()
+    page.get_by_role("button", name="Send again, edited").click()
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("at offset 1")
+    written = page.get_by_label("Headers")
+    written.fill(written.input_value().replace("plain=a", "plain=b"))
+    page.get_by_role("textbox", name="Value", exact=True).fill("new")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("status")).to_contain_text("at offset 2")
+    first, same, edited = topic.records()
+    assert (same.key, same.value, same.headers) == (first.key, first.value, first.headers)
+    assert (edited.key, edited.value) == (first.key, b"new")
+    assert list(edited.headers) == [*headers[:3], ("plain", b"b")]
 
 
 def test_a_group_shows_members_and_lag_and_can_be_reset(open_page: Any, broker: Any) -> None:

@@ -2,12 +2,16 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from playwright.sync_api import Locator, Page, expect
+
+from support.interop import toolchains
 
 pytestmark = pytest.mark.browser
 expect.set_options(timeout=20_000)
@@ -28,6 +32,35 @@ def test_a_record_is_copied_as_code_that_runs(open_page: Any, broker: Any) -> No
         expect(page.get_by_label(f"The record as {way}")).to_contain_text(wanted)
     code = page.get_by_label("The record as Python").inner_text()
     exec(code, {})
+    first, second = topic.records()
+    assert (second.key, second.value, second.headers) == (first.key, first.value, first.headers)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("k\u00fc'1", 'say "hi"\nand %s \\x41'),
+        (None, "no key"),
+        ("k", None),
+        (None, None),
+        ("k", ""),
+        ("k", "ends in a new line\n"),
+        ("k", "\x1e"),
+        ("k", b"\x00\xff"),
+    ],
+)
+def test_a_record_is_copied_as_a_command_of_kcat(
+    open_page: Any, broker: Any, tmp_path: Path, key: str | None, value: str | bytes | None
+) -> None:
+    toolchains.kcat()
+    topic = broker.topic("orders")
+    topic.create(1)
+    topic.append([(key, value, [("trace", b"a=b 'c'"), ("empty", b""), ("none", None)])])
+    page: Page = open_page("/topics/orders")
+    page.get_by_role("button", name="Details").click()
+    page.get_by_role("button", name="kcat", exact=True).click()
+    command = page.get_by_label("The record as kcat").text_content()
+    subprocess.run(["sh", "-c", command], check=True, timeout=60, cwd=tmp_path)
     first, second = topic.records()
     assert (second.key, second.value, second.headers) == (first.key, first.value, first.headers)
 

@@ -411,3 +411,19 @@ def test_every_operation_is_described(console: Console) -> None:
         (method, path) for path, methods in described.items() for method in methods
     }
     assert all(each.summary for each in OPERATIONS)
+
+
+def test_a_record_is_written_like_another(console: Console) -> None:
+    topic = console.broker.topic("t")
+    topic.create(1)
+    topic.append([(b"\xff", b"\x00\xff", [("h", None)])])
+    like = {"like": {"partition": 0, "offset": 0}}
+    assert console.ask("POST", "/topics/t/records", like).status == 200
+    assert console.ask("POST", "/topics/t/records", {**like, "value": None}).status == 200
+    assert [(each.key, each.value, list(each.headers)) for each in topic.records()] == [
+        (b"\xff", b"\x00\xff", [("h", None)]),
+        (b"\xff", b"\x00\xff", [("h", None)]),
+        (b"\xff", None, [("h", None)]),
+    ]
+    for wrong, status in (("x", 400), ({"partition": 0}, 400), ({"partition": 0, "offset": 9}, 404)):
+        assert console.ask("POST", "/topics/t/records", {"like": wrong}).status == status

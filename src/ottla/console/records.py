@@ -319,7 +319,7 @@ RAW_QUERY: Final = (Parameter("part", default="value", choices=("key", "value"))
 )
 async def get_record(call: Call) -> Any:
     """One complete record."""
-    found = await _one(call)
+    found = await _named(call)
     record = shown(found, call.query["bytes"] or _WHOLE)
     record = await decoded(call.source, call.path["topic"], found, record)
     part = call.query["part"]
@@ -328,7 +328,7 @@ async def get_record(call: Call) -> Any:
 
 async def raw_part(call: Call) -> AsyncIterator[bytes]:
     """The bytes of a key or a value."""
-    found = await _one(call)
+    found = await _named(call)
     data = found.record.key if call.query["part"] == "key" else found.record.value
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -337,11 +337,14 @@ async def raw_part(call: Call) -> AsyncIterator[bytes]:
     return pieces()
 
 
-async def _one(call: Call) -> Found:
-    """The record that a call names."""
+async def _named(call: Call) -> Found:
+    """The record that the path of a call names."""
+    return await _one(call, _number(call.path["partition"]), _number(call.path["offset"]))
+
+
+async def _one(call: Call, index: int, offset: int) -> Found:
     client = call.source.client
     topic = await client.topic(call.path["topic"])
-    index, offset = _number(call.path["partition"]), _number(call.path["offset"])
     if index not in topic.partitions:
         raise NotFound(f"topic {topic.name!r} has no partition {index}")
     start, end = (await bounds(client, [(topic.name, index)]))[topic.name, index]
@@ -389,6 +392,15 @@ _CONTENT: Final = {
             },
             "partition": {"type": "integer", "minimum": 0},
             "timestamp": {"type": "integer", "minimum": 0},
+            "like": {
+                "type": "object",
+                "description": "a record of the topic: a key, value or headers that are not given are taken from it",
+                "required": ["partition", "offset"],
+                "properties": {
+                    "partition": {"type": "integer", "minimum": 0},
+                    "offset": {"type": "integer", "minimum": 0},
+                },
+            },
         },
     },
 )
@@ -396,13 +408,10 @@ async def produce(call: Call) -> Any:
     """Write one record. A null value is a tombstone; without a partition the key decides, as in Kafka's clients."""
     client = call.source.client
     topic = await client.topic(call.path["topic"])
-    key, value = _content(call.body.get("key"), "key"), _content(call.body.get("value"), "value")
-    given = call.body.get("headers", [])
-    if not isinstance(given, list) or not all(
-        isinstance(each, dict) and isinstance(each.get("name"), str) for each in given
-    ):
-        raise BadRequest("'headers' must be a list of objects with a name and a value")
-    headers = [(each["name"], _content(each.get("value"), f"header {each['name']}")) for each in given]
+    like = await _like(call)
+    key = _content(call.body["key"], "key") if "key" in call.body else like.key
+    value = _content(call.body["value"], "value") if "value" in call.body else like.value
+    headers = _headers(call.body["headers"]) if "headers" in call.body else list(like.headers)
     default = partition_for(key, len(topic.partitions)) if key is not None else next(iter(topic.partitions))
     index = call.number("partition", default)
     if index not in topic.partitions:
@@ -413,6 +422,24 @@ async def produce(call: Call) -> Any:
     await gatherer.add((topic.name, index), timestamp, key, value, headers)
     await gatherer.flush()
     return {"partition": index, "offset": written[0]}
+
+
+async def _like(call: Call) -> Record:
+    """The record that a new one is like, or an empty one."""
+    like = call.body.get("like")
+    if like is None:
+        return Record(offset=0, timestamp=0, key=None, value=None, headers=[])
+    if not isinstance(like, dict) or type(like.get("partition")) is not int or type(like.get("offset")) is not int:
+        raise BadRequest("""'like' must be {"partition": N, "offset": N}""")
+    return (await _one(call, like["partition"], like["offset"])).record
+
+
+def _headers(given: Any) -> list[tuple[str, bytes | None]]:
+    if not isinstance(given, list) or not all(
+        isinstance(each, dict) and isinstance(each.get("name"), str) for each in given
+    ):
+        raise BadRequest("'headers' must be a list of objects with a name and a value")
+    return [(each["name"], _content(each.get("value"), f"header {each['name']}")) for each in given]
 
 
 def _content(given: Any, what: str) -> bytes | None:

@@ -19,15 +19,20 @@ function python(content) {
 
 const needsBase64 = (record) => [record.key, record.value, ...record.headers.map((each) => each.value)].some((each) => python(each ?? null).startsWith("base64"));
 
+// kcat sends no empty line, and ends a message at a new line: an empty value needs a key delimiter, other values another end.
 function kcat(record, topic, bootstrap) {
-  const headers = record.headers.map((each) => ` -H ${shell(`${each.name}=${each.value?.text ?? ""}`)}`).join("");
+  const headers = record.headers.map((each) => ` -H ${shell(each.value === null ? each.name : `${each.name}=${each.value.text ?? ""}`)}`).join("");
+  const target = `kcat -P -b ${bootstrap} -t ${topic} -p ${record.partition}${headers}`;
   const key = record.key === null ? "" : ` -k ${shell(record.key.text ?? "")}`;
-  const target = `kcat -P -b ${bootstrap} -t ${topic} -p ${record.partition}${key}${headers}`;
-  const binary = [record.key, record.value].some((each) => each && each.text === undefined);
-  const note = binary && record.key && record.key.text === undefined ? "# the key is binary: kcat takes keys as text only\n" : "";
-  if (record.value === null) return `${note}printf '' | ${target} -Z`;
-  if (record.value.text === undefined) return `${note}printf %s ${shell(record.value.base64)} | base64 -d > value.bin\n${target} value.bin`;
-  return `${note}printf %s ${shell(record.value.text)} | ${target} -D ''`;
+  const isBinary = (content) => content !== null && content.text === undefined;
+  const notes = [
+    isBinary(record.key) && "the key is binary: kcat takes keys as text only",
+    record.headers.some((each) => isBinary(each.value)) && "a header is binary: kcat takes headers as text only",
+  ];
+  const note = notes.filter(Boolean).map((each) => `# ${each}\n`).join("");
+  if (!record.value?.bytes) return `${note}printf '%s\\037' ${shell(record.key?.text ?? "")} | ${target} -K '\\x1f' -D '\\x1e'${record.value === null ? " -Z" : ""}`;
+  if (isBinary(record.value) || record.value.text.includes("\x1e")) return `${note}printf %s ${shell(base64(record.value))} | base64 -d > value.bin\n${target}${key} value.bin`;
+  return `${note}printf %s ${shell(record.value.text)} | ${target}${key} -D '\\x1e'`;
 }
 
 function headersOf(record) {
@@ -75,7 +80,7 @@ const WAYS = { kcat, Python: producer, pytest };
 export function CopyAs({ record, topic, bootstrap }) {
   const [shown, setShown] = useState(null);
   const [copied, setCopied] = useState(false);
-  const cut = [record.key, record.value].some((each) => each?.truncated);
+  const cut = [record.key, record.value, ...record.headers.map((each) => each.value)].some((each) => each?.truncated);
   const text = shown && WAYS[shown](record, topic, bootstrap);
   const copy = async () => {
     try {

@@ -9,6 +9,13 @@ export function go(path, { replace = false } = {}) {
   scrollTo(0, 0);
 }
 
+// Keeps in the address what a page shows, so that it can be reloaded and shared; the way back stays as it is.
+export function note(query) {
+  const path = location.pathname + (query ? `?${query}` : "");
+  history.replaceState(null, "", path);
+  address.value = path;
+}
+
 addEventListener("popstate", () => (address.value = location.pathname + location.search));
 
 export function Link({ to, children, ...rest }) {

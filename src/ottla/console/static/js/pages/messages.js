@@ -4,6 +4,7 @@ import { ask, refusal, stream, topicPath } from "../api.js";
 import { bytes, count, time } from "../format.js";
 import { Content } from "../content.js";
 import { download } from "../download.js";
+import { note } from "../router.js";
 import { Problem } from "../ui.js";
 import { CopyAs } from "../copy_as.js";
 import { Produce } from "./produce.js";
@@ -99,16 +100,28 @@ function place(kind, detail) {
   return kind;
 }
 
+const FILTERS = ["key", "value", "header", "json"];
+
+// What the address asks for: the place as the API writes it, a partition and filters.
+function given() {
+  const query = new URLSearchParams(location.search);
+  const [from, number = ""] = (query.get("from") ?? "newest").split(":");
+  const at = new Date(Number(number));
+  const detail = from === "time" && !isNaN(at) ? time(at.getTime()).replace(" ", "T") : number;
+  return { from, detail, partition: query.get("partition") ?? "", filters: Object.fromEntries(FILTERS.map((name) => [name, query.get(name) ?? ""])) };
+}
+
 function exportLines(topic, records) {
   const lines = records.map((record) => JSON.stringify(record)).join("\n") + "\n";
   download(new Blob([lines], { type: "application/x-ndjson" }), `${topic}.jsonl`);
 }
 
 export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
-  const [from, setFrom] = useState("newest");
-  const [detail, setDetail] = useState("");
-  const [partition, setPartition] = useState("");
-  const [filters, setFilters] = useState({ key: "", value: "", header: "", json: "" });
+  const [start] = useState(given);
+  const [from, setFrom] = useState(start.from);
+  const [detail, setDetail] = useState(start.detail);
+  const [partition, setPartition] = useState(start.partition);
+  const [filters, setFilters] = useState(start.filters);
   const [found, setFound] = useState({ records: [], cursor: null, scanned: 0 });
   const [status, setStatus] = useState(null);
   const [error, setError] = useState(null);
@@ -124,8 +137,10 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
     tailing.current = null;
     setStatus(null);
   };
+  const remember = () => note(query({ from: from === "newest" ? "" : place(from, detail) }));
   const load = async (cursor = null) => {
     stop();
+    remember();
     setBusy(true);
     try {
       const page = await ask(topicPath(topic.name, "records") + "?" + query({ from: place(from, detail), cursor }));
@@ -138,9 +153,20 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
   };
   const tail = () => {
     stop();
+    remember();
     setError(null);
     setFound({ records: [], cursor: null, scanned: 0 });
     follow({ seen: 0, matched: 0, skipped: 0, cursor: null });
+  };
+  const pause = () => {
+    tailing.current?.close();
+    tailing.current = null;
+    setStatus({ ...status, lost: false, paused: true });
+  };
+  const resume = () => {
+    const before = { ...status, paused: false };
+    setStatus(before);
+    follow(before);
   };
   // `before` is the last status of a connection that was lost: the new one continues there, so that no record is missed.
   const follow = (before) => {
@@ -210,7 +236,7 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
         </select>
       </label>
       ${from === "offset" && html`<label>Offset<input type="number" min="0" value=${detail} onInput=${(event) => setDetail(event.target.value)} /></label>`}
-      ${from === "time" && html`<label>Time<input type="datetime-local" step="1" value=${detail} onInput=${(event) => setDetail(event.target.value)} /></label>`}
+      ${from === "time" && html`<label>Time<input type="datetime-local" step="0.001" value=${detail} onInput=${(event) => setDetail(event.target.value)} /></label>`}
       <label>
         Partition
         <select value=${partition} onChange=${(event) => setPartition(event.target.value)}>
@@ -225,17 +251,17 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
     <${Problem} error=${error} />
     ${status &&
     html`<p class="soft" role="status">
-      ${status.lost ? "The connection is lost; trying again." : "Live."} ${count(status.seen)} records seen, ${count(status.matched)} match.
+      ${status.paused ? "Paused." : status.lost ? "The connection is lost; trying again." : "Live."} ${count(status.seen)} records seen, ${count(status.matched)} match.
       ${status.skipped > 0 && html` <span class="tag warn">${count(status.skipped)} are not shown: they come faster than a page can show</span>`}
       ${found.records.length > TAIL_DRAWN && html` The newest ${TAIL_DRAWN} of the last ${count(found.records.length)} are shown; an export has all of them.`}
-      ${" "}<button class="plain" onClick=${stop}>Pause</button>
+      ${" "}${status.paused ? html`<button class="plain" onClick=${resume}>Resume</button>` : html`<button class="plain" onClick=${pause}>Pause</button>`}
     </p>`}
     <${Records}
       topic=${topic.name}
       records=${from === "tail" ? found.records.slice(0, TAIL_DRAWN) : found.records}
       readOnly=${readOnly}
       bootstrap=${bootstrap}
-      empty=${busy ? "Searching…" : from === "tail" ? "Waiting for new records." : found.scanned ? `None of ${count(found.scanned)} records matches.` : "There are no records here."}
+      empty=${busy ? "Searching…" : status?.paused ? "No record came before the pause." : from === "tail" ? "Waiting for new records." : found.scanned ? `None of ${count(found.scanned)} records matches.` : "There are no records here."}
     />
     <div class="bar">
       ${found.cursor && html`<button disabled=${busy} onClick=${() => load(found.cursor)}>${busy ? "Searching…" : "More"}</button>`}
