@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from support.waiting import wait_for
@@ -203,6 +203,54 @@ def test_search_finds_a_topic_by_the_keyboard_alone(open_page: Any, broker: Any)
     expect(page.get_by_role("option")).to_have_count(1)
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="payments")).to_be_visible()
+
+
+def test_the_keys_of_a_search_keep_what_they_pick_in_sight(open_page: Any, broker: Any) -> None:
+    for number in range(40):
+        broker.topic(f"topic-{number:02}").create(1)
+    page: Page = open_page("/")
+    page.keyboard.press("Control+k")
+    page.get_by_label("Name of a topic, group").fill("topic-")
+    expect(page.get_by_role("option")).to_have_count(40)
+    for _ in range(39):
+        page.keyboard.press("ArrowDown")
+    picked = page.get_by_role("option", selected=True)
+    expect(picked).to_contain_text("topic-39")
+    expect(picked).to_be_in_viewport()
+    expect(page.get_by_role("combobox")).to_have_attribute("aria-activedescendant", "found-39")
+
+
+def test_offsets_of_some_partitions_are_reset(open_page: Any, broker: Any) -> None:
+    topic = broker.topic("t")
+    topic.create(3)
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "eu/billing"})
+    for partition in range(3):
+        topic.append(["a", "b"], partition=partition)
+        consumer.commit(offsets=[TopicPartition("t", partition, 0)], asynchronous=False)
+    consumer.close()
+    page: Page = open_page("/groups")
+    page.get_by_role("link", name="eu/billing").click()
+    page.get_by_role("button", name="Reset offsets").click()
+    page.locator("dialog select").select_option("latest")
+    page.get_by_label("Partitions").fill("one")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("alert")).to_contain_text('"one" is not a list of partitions')
+    page.get_by_label("Partitions").fill("0, 2")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("region", name="Preview").locator("tbody tr")).to_have_count(2)
+    page.get_by_role("button", name="Reset", exact=True).click()
+    expect(page.locator(".card", has_text="records behind")).to_contain_text("2")
+
+    page.get_by_role("button", name="Reset offsets").click()
+    page.locator("dialog select").select_option("given")
+    lines = page.get_by_label("One line each")
+    lines.fill('"t",1,')
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("alert")).to_contain_text("is not topic,partition,offset")
+    lines.fill('"t",1,2')
+    page.get_by_role("button", name="Preview").click()
+    page.get_by_role("button", name="Reset", exact=True).click()
+    expect(page.locator(".card", has_text="records behind")).to_contain_text("0")
 
 
 def test_the_page_reports_a_lost_broker_and_recovers(open_page: Any, broker: Any) -> None:

@@ -1,5 +1,5 @@
 // Ctrl-K: find a topic, a group, a transactional id, a broker or a page by a part of its name.
-import { html, useMemo, useState } from "./preact.js";
+import { html, useEffect, useMemo, useState } from "./preact.js";
 import { useAnswer } from "./api.js";
 import { PAGES } from "./pages.js";
 import { go, path } from "./router.js";
@@ -42,21 +42,26 @@ export function Search({ onClose }) {
       open(found[picked]);
     }
   };
+  useEffect(() => document.getElementById(`found-${picked}`)?.scrollIntoView({ block: "nearest" }), [picked]);
   return html`
     <${Dialog} title="Search" onClose=${onClose}>
       <div class="palette">
         <input
           autofocus
+          role="combobox"
+          aria-expanded="true"
+          aria-controls="found"
+          aria-activedescendant=${found.length ? `found-${picked}` : undefined}
           aria-label="Name of a topic, group, transaction, broker, schema or page"
           placeholder="Topic, group, transaction, broker, schema or page"
           value=${text}
           onKeyDown=${keys}
           onInput=${(event) => (setText(event.target.value), setPicked(0))}
         />
-        <ul role="listbox" aria-label="Found">
+        <ul id="found" role="listbox" aria-label="Found">
           ${found.map(
             (entry, index) => html`
-              <li role="option" aria-selected=${index === picked ? "true" : "false"}>
+              <li id=${`found-${index}`} role="option" aria-selected=${index === picked ? "true" : "false"}>
                 <a href=${entry.to} onClick=${(event) => (event.preventDefault(), open(entry))}>
                   <span class="mono">${entry.name}</span><span class="soft">${entry.kind}</span>
                 </a>

@@ -43,6 +43,7 @@ export function Settings({ configs, readOnly, onSave }) {
     </div>
     <${Table}
       label="Settings"
+      stacked
       rows=${shown}
       empty=${changed && !text ? "All settings have their defaults." : "No setting matches."}
       columns=${[

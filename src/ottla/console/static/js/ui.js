@@ -17,7 +17,8 @@ export function Waiting({ answer, children }) {
 const ROWS_MAX = 200;
 
 // Columns: {name, value(row), show(row), number}. Long tables are shown in steps, so that the page stays quick.
-export function Table({ columns, rows, link, label, empty = "Nothing here." }) {
+// With `stacked` the cells of a row are below each other on a narrow page.
+export function Table({ columns, rows, link, label, stacked, empty = "Nothing here." }) {
   const [order, setOrder] = useState({ column: 0, down: false });
   const [most, setMost] = useState(ROWS_MAX);
   const sorted = useMemo(() => {
@@ -31,7 +32,7 @@ export function Table({ columns, rows, link, label, empty = "Nothing here." }) {
   const sort = (index) => setOrder({ column: index, down: order.column === index && !order.down });
   return html`
     <div class="panel" tabindex="0" role="region" aria-label=${label}>
-      <table>
+      <table class=${stacked ? "stacked" : ""}>
         <thead>
           <tr>
             ${columns.map(

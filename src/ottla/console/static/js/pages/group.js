@@ -29,6 +29,7 @@ function useHistory(data) {
 
 function Reset({ group, topics, onClose, onDone }) {
   const [topic, setTopic] = useState(topics[0] ?? "");
+  const [partitions, setPartitions] = useState("");
   const [kind, setKind] = useState("earliest");
   const [detail, setDetail] = useState("");
   const [preview, setPreview] = useState(null);
@@ -45,14 +46,22 @@ function Reset({ group, topics, onClose, onDone }) {
       .split("\n")
       .filter((each) => each.trim())
       .map((each) => {
-        const [name, partition, offset] = each.split(",").map((part) => part.trim().replaceAll('"', ""));
-        return { topic: name, partition: Number(partition), offset: Number(offset) };
+        const [name, ...numbers] = each.split(",").map((part) => part.trim().replaceAll('"', ""));
+        if (!name || numbers.length !== 2 || !numbers.every((part) => /^\d+$/.test(part))) throw new Error(`"${each.trim()}" is not topic,partition,offset`);
+        return { topic: name, partition: Number(numbers[0]), offset: Number(numbers[1]) };
       });
+  const chosen = () => {
+    if (kind === "given") return { offsets: given() };
+    if (!topic || !partitions.trim()) return topic ? { topic } : {};
+    const numbers = partitions.split(/[\s,]+/).filter(Boolean);
+    if (!numbers.every((part) => /^\d+$/.test(part))) throw new Error(`"${partitions}" is not a list of partitions, such as 0, 2`);
+    return { topic, partitions: numbers.map(Number) };
+  };
   const run = async (isPreview) => {
     try {
       const answer = await ask(groupPath(group, "offsets"), {
         method: "POST",
-        body: { to: to(), ...(kind === "given" ? { offsets: given() } : topic && { topic }), preview: isPreview },
+        body: { to: to(), ...chosen(), preview: isPreview },
       });
       setError(null);
       if (isPreview) setPreview(answer.offsets);
@@ -69,14 +78,15 @@ function Reset({ group, topics, onClose, onDone }) {
       footer=${html`
         <button onClick=${onClose}>Cancel</button>
         <button onClick=${() => run(true)}>Preview</button>
-        <button class="danger" disabled=${!preview} onClick=${() => run(false)}>Reset</button>
+        <button class="danger" disabled=${!preview?.length} onClick=${() => run(false)}>Reset</button>
       `}
     >
       <div class="form">
         <${Problem} error=${error} />
         <div class="row">
-          <label>Topic<input value=${topic} list="topics" placeholder="all committed" onInput=${(event) => (setTopic(event.target.value), setPreview(null))} /></label>
+          ${kind !== "given" && html`<label>Topic<input value=${topic} list="topics" placeholder="all committed" onInput=${(event) => (setTopic(event.target.value), setPreview(null))} /></label>`}
           <datalist id="topics">${topics.map((each) => html`<option value=${each} />`)}</datalist>
+          ${kind !== "given" && topic && html`<label>Partitions<input value=${partitions} placeholder="all" onInput=${(event) => (setPartitions(event.target.value), setPreview(null))} /></label>`}
           <label>
             To
             <select value=${kind} onChange=${(event) => (setKind(event.target.value), setDetail(""), setPreview(null))}>
@@ -99,6 +109,7 @@ function Reset({ group, topics, onClose, onDone }) {
         html`<${Table}
           label="Preview"
           rows=${preview}
+          empty="No offset would change: the group has committed nothing here."
           columns=${[
             { name: "Topic", value: (row) => row.topic },
             { name: "Partition", number: true, value: (row) => row.partition },

@@ -34,8 +34,8 @@ function Row({ topic, record, readOnly, bootstrap }) {
   return html`
     <tr class="link" onClick=${(event) => !event.target.closest("button") && setOpen(!open)}>
       <td><button class="plain" aria-expanded=${open ? "true" : "false"} aria-label="Details" onClick=${() => setOpen(!open)}>${open ? "▾" : "▸"}</button></td>
-      <td class="number">${record.partition}</td>
-      <td class="number">${count(record.offset)}</td>
+      <td class="number" data-name="partition">${record.partition}</td>
+      <td class="number" data-name="offset">${count(record.offset)}</td>
       <td class="mono">${time(record.timestamp)}</td>
       <td class="key"><${Short} content=${record.key} /></td>
       <td class="value">${record.value === null ? html`<span class="tag warn">tombstone</span>` : html`<${Short} content=${record.value} />`}</td>
