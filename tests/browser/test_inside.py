@@ -1,9 +1,10 @@
 """What only the broker's own console shows: rebalances, storage, powers."""
 
+import re
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from playwright.sync_api import Page, expect
 
 pytestmark = pytest.mark.browser
@@ -24,6 +25,20 @@ def test_a_group_page_tells_why_it_rebalanced(open_page: Any, broker: Any) -> No
     consumer.close()
     expect(history).to_contain_text("left")
     expect(page.get_by_text("behind in time")).to_be_visible()
+
+
+def test_the_plots_of_a_group_show_its_first_answer(open_page: Any, broker: Any) -> None:
+    broker.topic("t").create(1)
+    broker.topic("t").append([f"v{number}" for number in range(10)])
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "billing"})
+    consumer.commit(offsets=[TopicPartition("t", 0, 4)], asynchronous=False)
+    consumer.close()
+    page: Page = open_page("/groups")
+    answers = iter([True])
+    page.route("**/api/v1/groups/billing", lambda route: route.continue_() if next(answers, False) else None)
+    page.get_by_role("link", name="billing").click()
+    expect(page.get_by_role("img", name="lag in records over time, now 6")).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile(r"lag in seconds over time, now \d"))).to_be_visible()
 
 
 def test_a_partition_is_drawn_and_an_offset_looked_up(open_page: Any, broker: Any) -> None:

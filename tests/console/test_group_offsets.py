@@ -100,6 +100,7 @@ def test_the_start_of_a_share_group_is_moved(console: Console) -> None:
     assert offsets()[0]["committed"] is None
     assert console.ask("POST", "/groups/workers/offsets", reset).status == 200
     assert (offsets()[0]["committed"], offsets()[0]["end"], offsets()[0]["lag"]) == (0, 10, 10)
+    wait_for(lambda: [each["lag"] for each in console.get("/groups")] == [10])
     found: list[bytes | None] = []
     with ShareConsumer(options) as consumer:
         consumer.subscribe(["jobs"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -14,6 +15,7 @@ from ottla.client.offsets import committed_of_groups, list_offsets
 from ottla.client.routing import Client, TopicPartition
 from ottla.console.reachable import if_reachable
 from ottla.enums import OffsetTimestamp
+from ottla.errors import KafkaError
 
 GROUPS_MAX: Final = 1000
 """Groups that are sampled; those with members come first."""
@@ -71,16 +73,16 @@ class LagWatch:
 
 async def _lags(client: Client, listed: Mapping[int, list[admin.GroupListing]]) -> dict[str, int]:
     committed: dict[str, dict[TopicPartition, int]] = {}
+    shared: dict[str, int] = {}
     budget = GROUPS_MAX
     for node_id, groups in listed.items():
-        chosen = sorted(
-            (each for each in groups if each.kind.lower() != "share"), key=lambda each: each.state == "Empty"
-        )
+        chosen = sorted(groups, key=lambda each: each.state == "Empty")
         chosen, budget = chosen[:budget], max(0, budget - len(chosen))
-        for at in range(0, len(chosen), _BATCH):
-            names = [each.group for each in chosen[at : at + _BATCH]]
-            committed |= await committed_of_groups(client, node_id, names)
+        names = [each.group for each in chosen if each.kind.lower() != "share"]
+        for at in range(0, len(names), _BATCH):
+            committed |= await committed_of_groups(client, node_id, names[at : at + _BATCH])
             await asyncio.sleep(0)
+        shared |= await _share_lags(client, [each.group for each in chosen if each.kind.lower() == "share"])
     wanted = {tp for offsets in committed.values() for tp in offsets}
     known = (await client.metadata({topic for topic, _ in wanted})).topics if wanted else {}
     there = [
@@ -89,8 +91,20 @@ async def _lags(client: Client, listed: Mapping[int, list[admin.GroupListing]]) 
         if topic in known and index in known[topic].partitions and known[topic].partitions[index].leader >= 0
     ]
     ends = await list_offsets(client, dict.fromkeys(there, int(OffsetTimestamp.LATEST)))
-    return {
+    lags = {
         group: sum(max(0, ends[tp].offset - offset) for tp, offset in offsets.items() if tp in ends)
         for group, offsets in committed.items()
         if offsets
     }
+    return lags | shared
+
+
+async def _share_lags(client: Client, groups: list[str]) -> dict[str, int]:
+    """Their coordinators count the records that share groups have left to read."""
+    lags: dict[str, int] = {}
+    for group in groups:
+        with contextlib.suppress(KafkaError):  # it was deleted meanwhile, or may not be described
+            known = [lag for _, lag in (await admin.share_offsets(client, group)).values() if lag >= 0]
+            if known:
+                lags[group] = sum(known)
+    return lags

@@ -1,4 +1,4 @@
-import { html, useEffect, useRef, useState } from "../preact.js";
+import { html, useRef, useState } from "../preact.js";
 import { ask, groupPath, useAnswer } from "../api.js";
 import { count, waited } from "../format.js";
 import { go, Link, path } from "../router.js";
@@ -11,19 +11,20 @@ const HISTORY = 300;
 // Lag in records and in seconds; what the console sampled before this page was open comes first.
 function useHistory(data) {
   const history = useRef(null);
+  const last = useRef(null);
   if (data && !history.current) {
     const before = data.lag_history ?? [];
     history.current = { times: before.map(([at]) => at / 1000), lags: before.map(([, lag]) => lag), seconds: before.map(() => null) };
   }
-  useEffect(() => {
-    if (!data) return;
-    const { times, lags, seconds } = history.current;
+  const { times, lags, seconds } = history.current ?? { times: [], lags: [], seconds: [] };
+  // Added while it is drawn, so that the plots show what the numbers above them say.
+  if (data && data !== last.current) {
+    last.current = data;
     times.push(Date.now() / 1000);
     lags.push(data.lag);
     seconds.push(data.lag_ms === null ? null : data.lag_ms / 1000);
     if (times.length > HISTORY) (times.shift(), lags.shift(), seconds.shift());
-  }, [data]);
-  const { times, lags, seconds } = history.current ?? { times: [], lags: [], seconds: [] };
+  }
   return { records: [times.slice(), lags.slice()], seconds: [times.slice(), seconds.slice()] };
 }
 
