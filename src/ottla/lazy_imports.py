@@ -50,13 +50,16 @@ def stopped() -> None:
 class LazyModule:
     """A placeholder for a module; it imports the module when an attribute is first used."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_module", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_late(self._name), attribute)
+        if self._module is None:
+            self._module = import_late(self._name)
+        return getattr(self._module, attribute)
 
     def __repr__(self) -> str:
         return f"<lazy module {self._name!r}>"
