@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import lz4.frame
@@ -53,6 +54,23 @@ def test_levels(codec, levels):
         assert decompress(codec, packed) == TEXT
         sizes.append(len(packed))
     assert max(sizes) < len(TEXT)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_threads_compress_at_the_same_time(codec):
+    def work(number):
+        data = bytes([number]) * 50_000 + TEXT
+        return all(decompress(codec, compress(codec, data)) == data for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_a_damaged_payload_does_not_hurt_the_next_one():
+    packed = compress(ZSTD, TEXT)
+    with pytest.raises(CorruptPayload):
+        decompress(ZSTD, packed[:100] + bytes(50) + packed[150:])
+    assert decompress(ZSTD, packed) == TEXT
 
 
 def test_lz4_level_nine_is_the_fast_compressor_as_in_kafka():

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from functools import cached_property
+from threading import local
 from typing import TYPE_CHECKING, Final
 
 from ottla.errors import MessageTooLarge, UnknownServerError, UnsupportedCompressionType
@@ -62,8 +64,9 @@ def compress(codec: int, data: bytes | bytearray | memoryview, level: int | None
     if codec == LZ4:
         return _lz4_compress(data, level, magic)
     if codec == ZSTD:
-        compressor = zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL if level is None else level)
-        return bytes(compressor.compress(data))
+        if level is None or level == ZSTD_DEFAULT_LEVEL:
+            return bytes(_zstd.compressor.compress(data))
+        return bytes(zstandard.ZstdCompressor(level=level).compress(data))
     raise UnsupportedCompressionType(f"unknown compression codec {codec}")
 
 
@@ -310,6 +313,25 @@ _ZSTD_MAX_BLOCK: Final = 128 << 10
 ZSTD_WINDOW_MAX: Final = 1 << 27  # the maximum of Kafka's decoder
 
 
+class _ZstdContexts(local):
+    """The contexts of a thread, for payloads that are processed in one call.
+
+    A new context costs as much time as a batch of 64 KB. Two threads must not use one context at the same time.
+    """
+
+    @cached_property
+    def decompressor(self) -> zstandard.ZstdDecompressor:
+        return zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
+
+    @cached_property
+    def compressor(self) -> zstandard.ZstdCompressor:
+        """Of the default level: contexts of the highest levels take hundreds of megabytes."""
+        return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL)
+
+
+_zstd: Final = _ZstdContexts()
+
+
 def _zstd_frame(data: memoryview, position: int, left: int) -> tuple[int, int]:
     """Walk the block headers of the frame at `position` -> (end, maximum size of its content).
 
@@ -354,7 +376,7 @@ def _zstd_decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes:
     left = limit
     output: list[bytes] = []
     for frame, greatest in zstd_frames(memoryview(data), limit):
-        piece = _zstd_frame_content(frame, left, greatest, limit)
+        piece = zstd_frame_content(frame, left, greatest, limit)
         output.append(piece)
         left -= len(piece)
     return output[0] if len(output) == 1 else b"".join(output)
@@ -378,17 +400,17 @@ def zstd_frames(view: memoryview, limit: int) -> Iterator[tuple[memoryview, int]
         position = end
 
 
-def _zstd_frame_content(frame: memoryview, left: int, greatest: int, limit: int) -> bytes:
+def zstd_frame_content(frame: memoryview, left: int, greatest: int, limit: int) -> bytes:
+    """The content of a frame from `zstd_frames`. `left` bytes of the payload's `limit` may still follow."""
     try:
         claimed = zstandard.frame_content_size(frame)
         if claimed > left:
             raise _too_large(limit)
         if claimed > greatest:
             raise CorruptPayload("zstd: the content size is larger than its blocks")
-        decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX)
         if claimed >= 0 or greatest <= left:
-            return bytes(decompressor.decompress(frame, max_output_size=greatest))
-        reader = decompressor.stream_reader(frame)
+            return bytes(_zstd.decompressor.decompress(frame, max_output_size=greatest))
+        reader = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX).stream_reader(frame)
         pieces: list[bytes] = []
         while piece := reader.read(_CHUNK):
             left -= len(piece)
