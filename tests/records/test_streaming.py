@@ -61,6 +61,7 @@ def test_pieces_are_the_payload(codec: int, data: bytes, times: int) -> None:
     pieces = list(streaming.decompressed(codec, compress(codec, content)))
     assert b"".join(pieces) == content
     assert all(len(piece) <= streaming.WINDOW_BYTES for piece in pieces)
+    assert b"".join(streaming.decompressed(codec, compress(codec, content), window_bytes=1 << 20)) == content
     compressor = streaming.Compressor(codec)
     for _ in range(times):
         compressor.write(data)
@@ -68,7 +69,7 @@ def test_pieces_are_the_payload(codec: int, data: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_a_payload_cut_at_any_byte_is_an_error_in_both_ways(codec: int) -> None:
+def test_a_payload_cut_at_any_byte_is_an_error_in_every_way(codec: int) -> None:
     content = compress(codec, bytes(range(256)) * 20)
     for end in range(0, len(content), 7):
         cut = content[:end]
@@ -76,13 +77,14 @@ def test_a_payload_cut_at_any_byte_is_an_error_in_both_ways(codec: int) -> None:
         readings: list[Callable[[int, bytes], Iterable[bytes]]] = [
             lambda codec, cut: [decompress(codec, cut)],
             streaming.decompressed,
+            lambda codec, cut: streaming.decompressed(codec, cut, window_bytes=1 << 20),
         ]
         for read in readings:
             try:
                 outcomes.append(b"".join(read(codec, cut)))
             except KafkaError as error:
                 outcomes.append(error.code)
-        assert outcomes[0] == outcomes[1], f"cut at {end}"
+        assert outcomes[0] == outcomes[1] == outcomes[2], f"cut at {end}"
 
 
 def test_a_gzip_payload_may_have_several_members() -> None:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ottla.errors import InvalidRecord
 from ottla.records.batch import Record, encode_record
-from ottla.records.record import decode_records, encode_varint, read_varint
-from ottla.records.walk import HEADERS_CHECKED_MAX, MIN_RUN, RUN_BACKOFF, keyed, walk
+from ottla.records.record import decode_records, encode_varint, read_varint, spans
+from ottla.records.walk import HEADERS_CHECKED_MAX, MIN_RUN, RUN_BACKOFF, keyed, spans_at, walk
 
 
 def payload(rows):
@@ -44,9 +44,14 @@ def check(data, count):
     assert found.offset_deltas == [record.offset for record in records]
     assert found.keys == [record.key for record in records]
     assert found.tombstones == [n for n, record in enumerate(records) if record.value is None]
+    if found.offset_deltas == sorted(set(found.offset_deltas)):
+        for wanted in (found.offset_deltas[::3], found.offset_deltas[-1:], []):
+            assert spans_at(data, count, wanted) == [span for span in spans(data, count) if span[5] in wanted]
     for wrong in (count - 1, count + 1):
         with pytest.raises(InvalidRecord):
             keyed(data, wrong)
+        with pytest.raises(InvalidRecord):
+            spans_at(data, wrong, [0])
 
 
 octets = st.none() | st.sampled_from([b"", b"k", b"key", b"x" * 64, b"x" * 200])

@@ -297,7 +297,7 @@ class LogCleaner:
             },
             map_bytes=settings.map_bytes // settings.threads,
             load_factor=settings.load_factor,
-            buffer_bytes=settings.buffer_bytes // settings.threads // 2,
+            buffer_bytes=settings.buffer_bytes // settings.threads,  # Kafka halves it for a second buffer, to write
         )
         disk, folder = self._logs.disk, log.folder
         cleaning = Cleaning(

@@ -10,7 +10,7 @@ process. `cleaner` creates jobs and puts the results in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -34,7 +34,7 @@ from ottla.log.options import LogConfig
 from ottla.log.segment import LOG_SUFFIX, Segment
 from ottla.records.batch import LOG_OVERHEAD, Batch, entry_size
 from ottla.records.legacy import LegacyBatch, any_batches
-from ottla.records.record import Span
+from ottla.records.record import Span, spans
 from ottla.records.walk import Keyed, keyed
 
 if TYPE_CHECKING:
@@ -328,10 +328,11 @@ class Compaction:
                 keep = self._keep_by_key(batch.base_offset, not horizon_passed)
             else:
                 # All keys of this batch are in the map, so its offsets there decide.
-                offsets, tombstones = self._newest.between(batch.base_offset, batch.next_offset)
-                if len(offsets) == batch.record_count and not tombstones:
+                marks = self._newest.between(batch.base_offset, batch.next_offset)
+                if len(marks) == batch.record_count and not self._newest.has_tombstone(marks):
                     return Filtered(batch.view(), batch.record_count)
-                keep = keep_offsets(batch.base_offset, offsets, not horizon_passed) if offsets else None
+                if marks:
+                    keep = keep_offsets(batch.base_offset, [mark >> 1 for mark in marks], not horizon_passed)
         return filter_batch(
             batch,
             keep,
@@ -374,8 +375,8 @@ class Compaction:
     def _keep_by_key(self, base_offset: int, keep_deletes: bool) -> Keep:
         stays = self._keep(keep_deletes)
 
-        def keep(data: bytes, spans: Iterable[Span]) -> list[Span]:
-            return [span for span in spans if stays(base_offset + span[5], span[6], not data[span[2]] & 1)]
+        def keep(data: bytes, count: int) -> list[Span]:
+            return [span for span in spans(data, count) if stays(base_offset + span[5], span[6], not data[span[2]] & 1)]
 
         return keep
 

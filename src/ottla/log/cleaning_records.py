@@ -20,9 +20,10 @@ from ottla.records.batch import (
 from ottla.records.legacy import LegacyBatch, build_message_set
 from ottla.records.record import Record, Span, spans
 from ottla.records.streaming import Compressor
+from ottla.records.walk import spans_at
 
-_WINDOWS_HELD: Final = 16
-"""Keeps up to a megabyte of records between the two passes over a batch."""
+_WINDOW_BYTES: Final = 1 << 20
+"""Most batches fit into one window, so that no record has to be put together from two."""
 _KIND_FLAGS: Final = APPEND_TIME_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
 
 
@@ -32,25 +33,25 @@ def checked_windows(batch: Batch) -> Iterator[tuple[bytes, int]]:
         raise CorruptMessage(f"the batch at offset {batch.base_offset} has a wrong CRC")
     if not batch.is_compressed:
         return iter(((bytes(batch.payload()), batch.record_count),))
-    return batch.payload_windows(compression.DEFAULT_LIMIT)
+    return batch.payload_windows(compression.DEFAULT_LIMIT, _WINDOW_BYTES)
 
 
 KeepRecord = Callable[[int, bytes | None, bool], bool]
 """`keep(offset, key, has_value)`."""
-Keep = Callable[[bytes, Iterable[Span]], list[Span]]
-"""`keep(data, spans)`: the records to keep. It may be called twice for the same records."""
+Keep = Callable[[bytes, int], list[Span]]
+"""`keep(data, count)`: which of the `count` records in `data` stay. It may be called twice for the same records."""
 
 
-def keep_all(data: bytes, spans: Iterable[Span]) -> list[Span]:
-    return list(spans)
+def keep_all(data: bytes, count: int) -> list[Span]:
+    return list(spans(data, count))
 
 
 def keep_offsets(base_offset: int, offsets: list[int], keep_deletes: bool) -> Keep:
-    """Keep the records at these offsets, except tombstones that may be removed."""
-    deltas = {offset - base_offset for offset in offsets}
+    """Keep the records at these increasing offsets, except tombstones that may be removed."""
+    deltas = [offset - base_offset for offset in offsets]
 
-    def keep(data: bytes, spans: Iterable[Span]) -> list[Span]:
-        kept = [span for span in spans if span[5] in deltas]
+    def keep(data: bytes, count: int) -> list[Span]:
+        kept = spans_at(data, count, deltas)
         return kept if keep_deletes else [span for span in kept if not data[span[2]] & 1]
 
     return keep
@@ -69,7 +70,7 @@ class _Kept:
     def note(self, data: bytes, stay: list[Span]) -> None:
         if self.windows is not None:
             self.windows.append((data, stay))
-            if len(self.windows) > _WINDOWS_HELD:
+            if len(self.windows) > 1:
                 self.windows = None
         if not stay:
             return
@@ -85,7 +86,7 @@ class _Kept:
 
 def _kept_windows(batch: Batch, keep: Keep) -> Iterator[tuple[bytes, list[Span]]]:
     for data, count in checked_windows(batch):
-        yield data, keep(data, spans(data, count))
+        yield data, keep(data, count)
 
 
 class Filtered(NamedTuple):
@@ -151,7 +152,7 @@ def _rebuilt(
         highest = old_base + kept.highest_delta
     base_timestamp = first if horizon_ms is None else horizon_ms
     same_times = append_time is None and base_timestamp == old_base
-    payload = Compressor(batch.codec)
+    payload = Compressor(batch.codec, at_once=_WINDOW_BYTES)
     for data, stay in windows:
         if same_times:
             payload.write(b"".join([data[span[0] : span[3]] for span in stay]))

@@ -27,11 +27,12 @@ class OffsetMap:
     A value is twice the offset, plus one if the record is a tombstone.
     """
 
-    __slots__ = ("_marks", "capacity", "latest_offset")
+    __slots__ = ("_has_tombstones", "_marks", "capacity", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
         self.capacity = max(int(memory_bytes // BYTES_PER_ENTRY * load_factor), 1)
         self._marks: dict[bytes, int] = {}
+        self._has_tombstones = False
         self.latest_offset = -1
 
     def __len__(self) -> int:
@@ -43,6 +44,7 @@ class OffsetMap:
 
     def put(self, key: bytes, offset: int, tombstone: bool = False) -> None:
         self._marks[key if len(key) < DIGEST_BYTES else digest(key)] = offset << 1 | tombstone
+        self._has_tombstones |= tombstone
 
     def put_all(self, keys: Sequence[bytes], base_offset: int, offset_deltas: Sequence[int]) -> None:
         """Records with values, in order. There must be room for all of them."""
@@ -56,22 +58,25 @@ class OffsetMap:
 
     def newest(self) -> NewestOffsets:
         """Only the offsets, once all keys are in."""
-        return NewestOffsets(array("q", sorted(self._marks.values())))
+        return NewestOffsets(array("q", sorted(self._marks.values())), self._has_tombstones)
 
 
 class NewestOffsets:
     """The offsets of the newest record of each key, to judge batches without decoding them."""
 
-    __slots__ = ("_marks",)
+    __slots__ = ("_has_tombstones", "_marks")
 
-    def __init__(self, marks: array[int]) -> None:
+    def __init__(self, marks: array[int], has_tombstones: bool) -> None:
         self._marks = marks
+        self._has_tombstones = has_tombstones
 
-    def between(self, first_offset: int, end_offset: int) -> tuple[list[int], bool]:
-        """The offsets from `first_offset` up to, but not including, `end_offset`, and whether one is a tombstone."""
+    def between(self, first_offset: int, end_offset: int) -> array[int]:
+        """The marks of the offsets from `first_offset` up to, but not including, `end_offset`."""
         first = bisect_left(self._marks, first_offset << 1)
-        marks = self._marks[first : bisect_left(self._marks, end_offset << 1, first)]
-        return [mark >> 1 for mark in marks], any(mark & 1 for mark in marks)
+        return self._marks[first : bisect_left(self._marks, end_offset << 1, first)]
+
+    def has_tombstone(self, marks: array[int]) -> bool:
+        return self._has_tombstones and any(mark & 1 for mark in marks)
 
 
 def digest(key: bytes) -> bytes:

@@ -322,11 +322,13 @@ class Batch:
         for data, count in self.payload_windows():
             yield decode_records(data, count, self.base_offset, self.base_timestamp, append_time, with_headers=False)
 
-    def payload_windows(self, largest: int | None = None) -> Iterator[tuple[bytes, int]]:
+    def payload_windows(
+        self, largest: int | None = None, window_bytes: int = streaming.WINDOW_BYTES
+    ) -> Iterator[tuple[bytes, int]]:
         """The bytes of whole records in windows, and their counts. MessageTooLarge if a record is too large."""
         if self.record_count < 0:
             raise InvalidRecord(f"batch has a record count of {self.record_count}")
-        pieces = streaming.decompressed(self.codec, self.payload())
+        pieces = streaming.decompressed(self.codec, self.payload(), window_bytes=window_bytes)
         return streaming.windows(pieces, self.record_count, largest or streaming.record_bytes_max(self.size))
 
     def record_times(self) -> Iterator[list[tuple[int, int]]]:

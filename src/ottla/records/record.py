@@ -64,13 +64,12 @@ Span: TypeAlias = tuple[int, int, int, int, int, int, bytes | None]
 delta, offset delta, key). A plain tuple, because there is one for every record."""
 
 
-def spans(data: bytes, count: int) -> Iterator[Span]:
-    """Every record of a payload. Values and headers are skipped. The data must end with the last record.
+def spans(data: bytes, count: int, position: int = 0, *, to_end: bool = True) -> Iterator[Span]:
+    """The next `count` records. Values and headers are skipped. With `to_end`, the last one must end the data.
 
     Varints of one and two bytes, by far the most common, are read inline: a call would cost more than the decoding.
     """
     size = len(data)
-    position = 0
     try:
         for _ in range(count):
             start = position
@@ -117,7 +116,7 @@ def spans(data: bytes, count: int) -> Iterator[Span]:
             position = end
     except IndexError:
         raise InvalidRecord("records end before the declared count") from None
-    if position != size:
+    if to_end and position != size:
         raise InvalidRecord(f"{size - position} bytes follow the last declared record")
 
 

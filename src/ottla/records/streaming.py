@@ -34,46 +34,46 @@ RECORD_TIMES_BATCH: Final = 4
 # --- decompressing ---------------------------------------------------------------------------------------------------
 
 
-def decompressed(codec: int, data: Buffer, magic: int = 2) -> Iterator[bytes]:
-    """The payload in pieces of about WINDOW_BYTES; errors are those of `compression.decompress`.
+def decompressed(codec: int, data: Buffer, magic: int = 2, window_bytes: int = WINDOW_BYTES) -> Iterator[bytes]:
+    """The payload in pieces of at most `window_bytes`; errors are those of `compression.decompress`.
 
     Only snappy yields whole blocks, because the format requires it; a block is at most 24 times its compressed size. A
     total above `compression.DEFAULT_LIMIT` raises MessageTooLarge, which limits the time that a batch takes.
     """
     left = compression.DEFAULT_LIMIT
-    for piece in _pieces(codec, memoryview(data), magic):
+    for piece in _pieces(codec, memoryview(data), magic, window_bytes):
         left -= len(piece)
         if left < 0:
             raise MessageTooLarge(f"the decompressed records exceed {compression.DEFAULT_LIMIT} bytes")
         yield piece
 
 
-def _pieces(codec: int, data: memoryview, magic: int) -> Iterator[bytes]:
+def _pieces(codec: int, data: memoryview, magic: int, window_bytes: int) -> Iterator[bytes]:
     if codec == compression.NONE:
-        return (bytes(data[start : start + WINDOW_BYTES]) for start in range(0, len(data), WINDOW_BYTES))
+        return (bytes(data[start : start + window_bytes]) for start in range(0, len(data), window_bytes))
     if codec == compression.GZIP:
-        return _gzip_pieces(data)
+        return _gzip_pieces(data, window_bytes)
     if codec == compression.SNAPPY:
         return compression.snappy_blocks(data, compression.DEFAULT_LIMIT)
     if codec == compression.LZ4:
-        return _lz4_pieces(compression.lz4_frame_of(data, magic))
+        return _lz4_pieces(compression.lz4_frame_of(data, magic), window_bytes)
     if codec == compression.ZSTD:
-        return _zstd_pieces(data)
+        return _zstd_pieces(data, window_bytes)
     raise compression.CorruptPayload(f"unknown compression codec {codec}")
 
 
-def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
+def _gzip_pieces(data: memoryview, window_bytes: int) -> Iterator[bytes]:
     position = 0
     stream = zlib.decompressobj(compression.GZIP_WINDOW)
     while True:
         given: Buffer = stream.unconsumed_tail
         if not given:
-            given = data[position : position + WINDOW_BYTES]
+            given = data[position : position + window_bytes]
             position += len(given)
             if not given:
                 raise compression.CorruptPayload("gzip: the stream ends early")
         try:
-            piece = stream.decompress(given, WINDOW_BYTES)
+            piece = stream.decompress(given, window_bytes)
         except zlib.error as error:
             raise compression.CorruptPayload(f"gzip: {error}") from None
         if piece:
@@ -86,25 +86,29 @@ def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
             stream = zlib.decompressobj(compression.GZIP_WINDOW)
 
 
-def _lz4_pieces(data: Buffer) -> Iterator[bytes]:
+def _lz4_pieces(data: Buffer, window_bytes: int) -> Iterator[bytes]:
     stream = lz4_frame.LZ4FrameDecompressor()
     try:
-        piece = stream.decompress(data, max_length=WINDOW_BYTES)
+        piece = stream.decompress(data, max_length=window_bytes)
         while piece:
             yield piece
-            piece = b"" if stream.eof else stream.decompress(b"", max_length=WINDOW_BYTES)
+            piece = b"" if stream.eof else stream.decompress(b"", max_length=window_bytes)
         if not stream.eof:
             raise compression.CorruptPayload("lz4: the frame ends early")
     except (RuntimeError, ValueError, EOFError) as error:
         raise compression.CorruptPayload(f"lz4: {error}") from None
 
 
-def _zstd_pieces(data: memoryview) -> Iterator[bytes]:
-    for frame, _ in compression.zstd_frames(data, compression.DEFAULT_LIMIT):
+def _zstd_pieces(data: memoryview, window_bytes: int) -> Iterator[bytes]:
+    limit = compression.DEFAULT_LIMIT
+    for frame, greatest in compression.zstd_frames(data, limit):
+        if greatest <= window_bytes:
+            yield compression.zstd_frame_content(frame, limit, greatest, limit)
+            continue
         decompressor = zstandard.ZstdDecompressor(max_window_size=compression.ZSTD_WINDOW_MAX)
         try:
             reader = decompressor.stream_reader(frame)
-            while piece := reader.read(WINDOW_BYTES):
+            while piece := reader.read(window_bytes):
                 yield piece
         except zstandard.ZstdError as error:
             raise compression.CorruptPayload(f"zstd: {error}") from None
@@ -221,13 +225,18 @@ def record_times(pieces: Iterable[bytes], count: int) -> Iterator[list[tuple[int
 class Compressor:
     """A payload that is compressed while it grows."""
 
-    def __init__(self, codec: int, magic: int = 2) -> None:
+    def __init__(self, codec: int, magic: int = 2, at_once: int = compression.XERIAL_BLOCK) -> None:
+        """`at_once` bytes are compressed in one call, and so is a payload that is smaller."""
         self._codec = codec
         self._magic = magic
+        self._at_once = at_once
         self._output: list[bytes] = []
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._stream: Any = None
+
+    def _start(self) -> None:
+        codec = self._codec
         if codec == compression.GZIP:
             self._stream = zlib.compressobj(compression.GZIP_DEFAULT_LEVEL, zlib.DEFLATED, compression.GZIP_WINDOW)
         elif codec == compression.LZ4:
@@ -241,7 +250,9 @@ class Compressor:
     def write(self, data: bytes) -> None:
         self._pending.append(data)
         self._pending_bytes += len(data)
-        if self._pending_bytes >= compression.XERIAL_BLOCK:
+        if self._pending_bytes >= self._at_once:
+            if not self._output:
+                self._start()
             self._drain(b"".join(self._pending), final=False)
 
     def _drain(self, data: bytes, *, final: bool) -> None:
@@ -258,7 +269,10 @@ class Compressor:
 
     def finish(self) -> bytes:
         """The whole payload."""
-        self._drain(b"".join(self._pending), final=True)
+        rest = b"".join(self._pending)
+        if not self._output:
+            return compression.compress(self._codec, rest, magic=self._magic)
+        self._drain(rest, final=True)
         if self._stream is not None:
             self._output.append(self._stream.flush())
         payload = b"".join(self._output)

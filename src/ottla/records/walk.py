@@ -8,10 +8,12 @@ and one slice and one comparison in C check a column. Records outside of runs ar
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
-from ottla.records.record import VARINT, VARLONG, Buffer, read_raw, read_varint, read_varlong
+from ottla.records.record import VARINT, VARLONG, Buffer, Span, read_raw, read_varint, read_varlong, spans
 
 MIN_RUN: Final = 8
 """Shorter runs do not justify the dozen slices."""
@@ -296,18 +298,15 @@ def keyed(data: bytes, count: int) -> Keyed:
 
 def _keyed_run(data: bytes, start: int, index: int, most: int, found: Keyed) -> tuple[int, int]:
     """The keys of a run at `start` -> (records, end position). No records if there is no run."""
-    _, body = read_raw(data, start, VARINT)
-    _, offset_at = read_raw(data, body + 1, VARLONG)
-    first_delta, key_at = read_varint(data, offset_at)
-    run = _run_at(data, start, first_delta, most, True) if first_delta >= 0 else None
-    if run is None or not run[3] or not run[4]:
+    _, _, value_at, first_end, _, first_delta, key = next(spans(data, 1, start, to_end=False))
+    length = _sequence_at(data, start, first_delta, most) if key is not None else 0
+    if key is None or not length:
         return 0, start
-    length, end, *_ = run
-    key_size, key_at = read_varint(data, key_at)
-    stride = (end - start) // length
+    key_size, stride = len(key), first_end - start
+    end = start + length * stride
     found.offset_deltas.extend(range(first_delta, first_delta + length))
-    found.keys.extend([data[at : at + key_size] for at in range(key_at, end, stride)])
-    if data[key_at + key_size] & 1:
+    found.keys.extend([data[at : at + key_size] for at in range(value_at - key_size, end, stride)])
+    if data[value_at] & 1:
         found.tombstones.extend(range(index, index + length))
     return length, end
 
@@ -355,6 +354,43 @@ def _keyed_singles(data: bytes, position: int, index: int, count: int, found: Ke
             found.tombstones.append(record_index)
         position = end
     return position
+
+
+def spans_at(data: bytes, count: int, offset_deltas: Sequence[int]) -> list[Span]:
+    """The records with these increasing offset deltas. In runs, the other records are not decoded."""
+    wanted = frozenset(offset_deltas)
+    found: list[Span] = []
+    position = index = 0
+    while index < count:
+        length = 0
+        if count - index >= MIN_RUN:
+            first = next(spans(data, 1, position, to_end=False))
+            length = _sequence_at(data, position, first[5], count - index)
+        if length:
+            begin = bisect_left(offset_deltas, first[5])
+            end = bisect_left(offset_deltas, first[5] + length, begin)
+            found += [_span_like(data, first, delta) for delta in offset_deltas[begin:end]]
+            position += length * (first[3] - position)
+        else:
+            length = min(count - index, RUN_BACKOFF)
+            singles = list(spans(data, length, position, to_end=False))
+            found += [span for span in singles if span[5] in wanted]
+            position = singles[-1][3]
+        index += length
+    if position != len(data):
+        raise InvalidRecord(f"{len(data) - position} bytes follow the last declared record")
+    return found
+
+
+def _span_like(data: bytes, first: Span, offset_delta: int) -> Span:
+    """A later record of the run that begins with `first`."""
+    start, after_timestamp, value_at, end, _, first_delta, key = first
+    shift = (offset_delta - first_delta) * (end - start)
+    value_at += shift
+    timestamp_delta, _ = read_varlong(data, read_raw(data, start + shift, VARINT)[1] + 1)
+    if key is not None:
+        key = data[value_at - len(key) : value_at]
+    return start + shift, after_timestamp + shift, value_at, end + shift, timestamp_delta, offset_delta, key
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -422,6 +458,12 @@ def _run_at(
         return None
     sequential = not check_sequence or _in_sequence(data, start, stride, layout.offset, length, index)
     return length, start + length * stride, highest, layout.has_key, sequential
+
+
+def _sequence_at(data: bytes, start: int, first_delta: int, most: int) -> int:
+    """How many records a run at `start` has, if its offset deltas are in sequence. 0 if there is no such run."""
+    run = _run_at(data, start, first_delta, most, True) if first_delta >= 0 else None
+    return run[0] if run is not None and run[4] else 0
 
 
 def _same_width(data: bytes, start: int, stride: int, varint: tuple[int, int], length: int) -> int:
