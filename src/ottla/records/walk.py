@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
+from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.errors import InvalidRecord
@@ -267,6 +269,9 @@ def _skip_headers(data: Buffer, position: int, end: int, headers_left: list[int]
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
+_KEYS_AT_ONCE: Final = 32
+
+
 class Keyed(NamedTuple):
     """The data of records that compaction needs, one list for each kind."""
 
@@ -305,10 +310,28 @@ def _keyed_run(data: bytes, start: int, index: int, most: int, found: Keyed) -> 
     key_size, stride = len(key), first_end - start
     end = start + length * stride
     found.offset_deltas.extend(range(first_delta, first_delta + length))
-    found.keys.extend([data[at : at + key_size] for at in range(value_at - key_size, end, stride)])
+    found.keys.extend(_run_keys(data, value_at - key_size, key_size, stride, length))
     if data[value_at] & 1:
         found.tombstones.extend(range(index, index + length))
     return length, end
+
+
+def _run_keys(data: bytes, start: int, size: int, stride: int, count: int) -> list[bytes]:
+    """`count` keys of `size` bytes, `stride` bytes apart. Reading many in one call takes a quarter of the time."""
+    keys: list[bytes] = []
+    step = stride * _KEYS_AT_ONCE
+    singly_from = start + count // _KEYS_AT_ONCE * step
+    if singly_from > start:
+        read = _keys_at_once(size, stride).unpack_from
+        for at in range(start, singly_from, step):
+            keys += read(data, at)
+    keys += [data[at : at + size] for at in range(singly_from, start + count * stride, stride)]
+    return keys
+
+
+@lru_cache(maxsize=64)
+def _keys_at_once(size: int, stride: int) -> Struct:
+    return Struct(f"{size}s{stride - size}x" * (_KEYS_AT_ONCE - 1) + f"{size}s")
 
 
 def _keyed_singles(data: bytes, position: int, index: int, count: int, found: Keyed) -> int:
