@@ -9,7 +9,7 @@ and one slice and one comparison in C check a column. Records outside of runs ar
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
@@ -392,7 +392,7 @@ def spans_at(data: bytes, count: int, offset_deltas: Sequence[int]) -> list[Span
         if length:
             begin = bisect_left(offset_deltas, first[5])
             end = bisect_left(offset_deltas, first[5] + length, begin)
-            found += [_span_like(data, first, delta) for delta in offset_deltas[begin:end]]
+            found += _spans_in_run(data, first, offset_deltas[begin:end])
             position += length * (first[3] - position)
         else:
             length = min(count - index, RUN_BACKOFF)
@@ -405,15 +405,22 @@ def spans_at(data: bytes, count: int, offset_deltas: Sequence[int]) -> list[Span
     return found
 
 
-def _span_like(data: bytes, first: Span, offset_delta: int) -> Span:
-    """A later record of the run that begins with `first`."""
+def _spans_in_run(data: bytes, first: Span, offset_deltas: Sequence[int]) -> Iterator[Span]:
+    """These records of the run that begins with `first`."""
     start, after_timestamp, value_at, end, _, first_delta, key = first
-    shift = (offset_delta - first_delta) * (end - start)
-    value_at += shift
-    timestamp_delta, _ = read_varlong(data, read_raw(data, start + shift, VARINT)[1] + 1)
-    if key is not None:
-        key = data[value_at - len(key) : value_at]
-    return start + shift, after_timestamp + shift, value_at, end + shift, timestamp_delta, offset_delta, key
+    stride = end - start
+    timestamp_at = read_raw(data, start, VARINT)[1] + 1
+    key_at = value_at - len(key or b"")
+    for delta in offset_deltas:
+        shift = (delta - first_delta) * stride
+        timestamp = data[timestamp_at + shift]
+        if timestamp < 0x80:
+            timestamp = (timestamp >> 1) ^ -(timestamp & 1)
+        else:
+            timestamp, _ = read_varlong(data, timestamp_at + shift)
+        value = value_at + shift
+        own_key = None if key is None else data[key_at + shift : value]
+        yield start + shift, after_timestamp + shift, value, end + shift, timestamp, delta, own_key
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
