@@ -337,7 +337,12 @@ import ottla
 from ottla.testing import BrokerHandle, ExternalBroker, Kafka, SpawnedBroker
 
 def test(kafka: Kafka, child: SpawnedBroker, other: ExternalBroker) -> None:
-    kafka.topic("orders").wait_for(lambda record: record.text == "x").key
+    orders, billing = kafka.topic("orders"), kafka.group("billing")
+    orders.wait_for(lambda record: record.text == "x").key
+    fault = kafka.faults.error(["Produce", "Fetch"], "NOT_LEADER_OR_FOLLOWER", topic=orders, times=2)
+    kafka.faults.delay("JoinGroup", ms=5, group=billing)
+    kafka.faults.rebalance(billing)
+    assert fault.active and fault.fired + 1 == 1
     with ottla.serve(partitions=3, clock="virtual") as broker:
         handles: list[BrokerHandle] = [broker, child, other, ottla.Broker()]
         handles[0].topic("t").append(["a"])
@@ -462,5 +467,35 @@ def test_snapshots_and_recordings(on: Any, kind: str, tmp_path: Path) -> None:
         assert produced["response"]["responses"][0]["partition_responses"][0]["base_offset"] == 1
         state.close()
         state.close()
+
+    on(scenario)
+
+
+def test_faults_and_requests_take_handles(on: Any, kind: str, produce: Any, consumer: Any) -> None:
+    """A handle stands for its name wherever a topic or a group is named."""
+
+    async def scenario(broker: BrokerHandle) -> None:
+        if kind == "kafka":
+            return
+        topic, group = broker.topic("t").create(), broker.group("g")
+        topic.append(["a"])
+
+        def use() -> None:
+            produce(broker.bootstrap, "t", b"x")
+            reader = consumer(broker.bootstrap)
+            reader.subscribe(["t"])
+            assert reader.poll(10) is not None
+
+        await _in_thread(use)
+        assert len(broker.requests(api="Produce", topic=topic)) == 1
+        assert broker.requests(topic=topic) == broker.requests(topic="t") != []
+        assert broker.requests(group=group) == broker.requests(group="g") != []
+        assert (await broker.wait_for_request_async(api="JoinGroup", group=group)).groups == ["g"]
+        assert broker.faults.error("Fetch", "NOT_LEADER_OR_FOLLOWER", topic=topic).text.endswith("topic=t")
+        assert broker.faults.rebalance(group).text == "group g rebalances"
+        assert broker.faults.evict(group).fired == 1
+        assert broker.faults.bump_leader_epoch(topic).text == "a new leader epoch of t-0"
+        assert broker.faults.move_coordinator(group=group).active
+        assert broker.faults.disk_full(topic=topic).active
 
     on(scenario)

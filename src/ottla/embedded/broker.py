@@ -24,6 +24,7 @@ from ottla.embedded.http_endpoints import EndpointAddresses, HttpEndpoints
 from ottla.embedded.login import Login
 from ottla.embedded.options import ClockOption, Data, Options
 from ottla.embedded.request_waits import RequestWaits
+from ottla.embedded.rules import GroupName, TopicName, named
 from ottla.embedded.stopped import BrokerStopped
 from ottla.embedded.topics import AsyncTopic
 from ottla.lazy_imports import lazy
@@ -195,12 +196,16 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
         return self.call(group_ids)
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> list[Request]:
         """The requests that arrived, oldest first; the last 2,000 are kept."""
         if api is not None and api not in self.api_names and api != ControlEvent.api:
             raise ValueError(f"the broker serves no API {api!r}; it has {', '.join(sorted(self.api_names))}")
-        return self._log.find(api, client_id, topic, group)
+        return self._log.find(api, client_id, named(topic), named(group))
 
     def reset(
         self,

@@ -26,9 +26,15 @@ class FaultHandle(ABC):
     kind: str
     text: str
 
+    @property
     @abstractmethod
-    def fired_so_far(self) -> int:
+    def fired(self) -> int:
         """How often it has fired."""
+
+    @property
+    @abstractmethod
+    def active(self) -> bool:
+        """Whether it can still fire."""
 
     @abstractmethod
     def remove(self) -> None:
@@ -37,7 +43,7 @@ class FaultHandle(ABC):
     def expect_fired(self, times: int | None = None) -> None:
         """Assert that it fired, or fired exactly this many times."""
         __tracebackhide__ = True  # pytest shows the line of the test
-        fired = self.fired_so_far()
+        fired = self.fired
         if times is None and not fired:
             raise AssertionError(f"the fault never fired: {self.text}")
         if times is not None and fired != times:
@@ -47,14 +53,14 @@ class FaultHandle(ABC):
         """Block until it has fired this many times. On an event loop, use `await fault.wait_async(…)`."""
         refuse_on_loop("wait", "fault.wait_async")
         deadline = time.monotonic() + timeout
-        while (fired := self.fired_so_far()) < times:
+        while (fired := self.fired) < times:
             self._check(fired, times, timeout, deadline)
             time.sleep(_POLL_S)
 
     async def wait_async(self, times: int = 1, timeout: float = 5.0) -> None:
         """Wait until it has fired this many times."""
         deadline = time.monotonic() + timeout
-        while (fired := self.fired_so_far()) < times:
+        while (fired := self.fired) < times:
             self._check(fired, times, timeout, deadline)
             await asyncio.sleep(_POLL_S)
 
@@ -71,7 +77,7 @@ class FaultHandle(ABC):
         self.remove()
 
     def __repr__(self) -> str:
-        return f"<fault {self.id}: {self.text}, fired {self.fired_so_far()} times>"
+        return f"<fault {self.id}: {self.text}, fired {self.fired} times>"
 
 
 def shown_faults(faults: Iterable[FaultHandle]) -> str:

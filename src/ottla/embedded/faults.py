@@ -13,7 +13,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from ottla.embedded import actions, disk
 from ottla.embedded.fault_handle import FaultHandle, shown_faults
-from ottla.embedded.rules import EVERY, Apis, Condition, Conditions, Targets, Times, Turn, Where, error_of
+from ottla.embedded.rules import (
+    EVERY,
+    Apis,
+    Condition,
+    Conditions,
+    GroupName,
+    Targets,
+    Times,
+    TopicName,
+    Turn,
+    Where,
+    error_of,
+    named,
+)
 from ottla.errors import KafkaError, NotCoordinator, NotLeaderOrFollower
 from ottla.lazy_imports import lazy
 
@@ -54,12 +67,13 @@ def _kind(conditions: type = Conditions) -> Callable[[F], F]:
 class Fault(FaultHandle):
     """A fault of a broker in this process."""
 
+    fired: int = 0
+
     def __init__(self, owner: Faults, number: int, kind: str, text: str) -> None:
         self._owner = owner
         self.id = number
         self.kind = kind
         self.text = text
-        self.fired = 0
         self.where: Where | None = None
         self.turn = Turn()
         self.effect: Effect | None = None
@@ -69,9 +83,6 @@ class Fault(FaultHandle):
     def active(self) -> bool:
         """Whether it can still fire."""
         return self in self._owner and self.turn.times != 0
-
-    def fired_so_far(self) -> int:
-        return self.fired
 
     def remove(self) -> None:
         self._owner.remove(self)
@@ -196,12 +207,12 @@ class Faults:
     # -- on the disk -------------------------------------------------------------------------------------------
 
     @_kind()
-    def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
+    def disk_full(self, *, topic: TopicName | None = None, times: Times = EVERY, after: int = 0) -> Fault:
         """All writes fail (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
         return self._disk_rule("disk_full", "append", "no space left on the disk", topic, times, after)
 
     @_kind()
-    def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> Fault:
+    def fsync_fails(self, *, topic: TopicName | None = None, times: Times = EVERY, after: int = 0) -> Fault:
         """The disk fails to flush; visible if the broker flushes (`log.flush.interval.messages`, `flush.messages`)."""
         return self._disk_rule("fsync_fails", "fsync", "flushes of the disk fail", topic, times, after)
 
@@ -214,14 +225,16 @@ class Faults:
     # -- at once -----------------------------------------------------------------------------------------------
 
     @_kind()
-    def rebalance(self, group: str) -> Fault:
+    def rebalance(self, group: GroupName) -> Fault:
         """Make a group rebalance: every member has to join again."""
+        group = str(group)
         self._at_group(group, lambda server: actions.rebalance(server, group))
         return self._happened("rebalance", f"group {group} rebalances")
 
     @_kind()
-    def evict(self, group: str, member: str | None = None) -> Fault:
+    def evict(self, group: GroupName, member: str | None = None) -> Fault:
         """Remove a member (by member id, instance id or client id; the first one if none is named) from its group."""
+        group = str(group)
         gone = self._at_group(group, lambda server: actions.evict(server, group, member))
         return self._happened("evict", f"member {gone} of group {group} is evicted")
 
@@ -233,7 +246,7 @@ class Faults:
 
     @_kind()
     def move_coordinator(
-        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+        self, *, group: GroupName | None = None, transactional_id: str | None = None, times: Times = 1
     ) -> Fault:
         """The coordinator of a group or of a transactional id reloads, and answers NOT_COORDINATOR `times` times."""
         if (group is None) == (transactional_id is None):
@@ -242,6 +255,7 @@ class Faults:
         apis = [name for name in names if name in self._broker.api_names]
         condition = self._condition(apis, {"group": group, "transactional_id": transactional_id, "times": times})
         if group is not None:
+            group = str(group)
             self._at_group(group, lambda server: actions.reload_group_coordinator(server, group))
         else:
             assert transactional_id is not None
@@ -252,10 +266,11 @@ class Faults:
         return self._add("move_coordinator", text, condition, effects.answering(NotCoordinator()))
 
     @_kind()
-    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> Fault:
+    def bump_leader_epoch(self, topic: TopicName, partition: int = 0, *, times: Times = 1) -> Fault:
         """A new leader epoch, as after an election; the next `times` produce or fetch requests get
         NOT_LEADER_OR_FOLLOWER.
         """
+        topic = str(topic)
         condition = self._condition(("Produce", "Fetch"), {"topic": topic, "partition": partition, "times": times})
         self._broker.call(lambda server: actions.bump_leader_epoch(server, topic, partition))
         text = f"a new leader epoch of {topic}-{partition}"
@@ -303,12 +318,14 @@ class Faults:
         self.watch_disk()
         return fault
 
-    def _disk_rule(self, kind: str, operation: str, text: str, topic: str | None, times: Times, after: int) -> Fault:
+    def _disk_rule(
+        self, kind: str, operation: str, text: str, topic: TopicName | None, times: Times, after: int
+    ) -> Fault:
         if self._broker.disk_faults is None:
             raise ValueError(
                 "this broker was given a disk with disk=: make it with data=… (or nothing) to use disk faults"
             )
-        where = Where(topic=None if topic is None else str(topic))
+        where = Where(topic=named(topic))
         text += _filters({"topic": topic, "after": after})
         return self._add(kind, text, Condition(where, Turn(times, after)), None, operation)
 

@@ -41,12 +41,13 @@ class RegistryRequest:
 class RegistryFault(FaultHandle):
     """One fault of the registry."""
 
+    fired: int = 0
+
     def __init__(self, owner: RegistryFaults, number: int, kind: str, text: str, call: str, turn: Turn) -> None:
         self._owner = owner
         self.id = number
         self.kind = kind
         self.text = text
-        self.fired = 0
         self.call = call
         self.turn = turn
         self.options: dict[str, Any] = {}
@@ -55,9 +56,6 @@ class RegistryFault(FaultHandle):
     def active(self) -> bool:
         """Whether it can still fire."""
         return self in self._owner and self.turn.times != 0
-
-    def fired_so_far(self) -> int:
-        return self.fired
 
     def remove(self) -> None:
         self._owner.remove(self)

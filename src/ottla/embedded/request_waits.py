@@ -12,6 +12,8 @@ from ottla.lazy_imports import lazy
 
 if TYPE_CHECKING:
     import asyncio
+
+    from ottla.embedded.rules import GroupName, TopicName
 else:
     asyncio = lazy("asyncio")
 
@@ -24,7 +26,11 @@ class RequestWaits(ABC, Generic[R]):
 
     @abstractmethod
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> Sequence[R]:
         """The requests that came in, oldest first."""
 
@@ -32,8 +38,8 @@ class RequestWaits(ABC, Generic[R]):
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = DEFAULT_TIMEOUT_S,
@@ -50,8 +56,8 @@ class RequestWaits(ABC, Generic[R]):
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = DEFAULT_TIMEOUT_S,

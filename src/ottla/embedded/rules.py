@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from ottla.enums import ApiKey
 from ottla.errors import BY_CODE, KafkaError, name_of
@@ -22,6 +22,22 @@ Apis: TypeAlias = str | Sequence[str]
 Versions: TypeAlias = int | str | None
 
 
+class NamedTopic(Protocol):
+    """A handle on a topic; `str` of it is the topic's name."""
+
+    name: str
+
+
+class NamedGroup(Protocol):
+    """A handle on a group; `str` of it is the group's id."""
+
+    group_id: str
+
+
+TopicName: TypeAlias = str | NamedTopic
+GroupName: TypeAlias = str | NamedGroup
+
+
 class Turns(TypedDict, total=False):
     """Which of the matching requests a fault hits."""
 
@@ -35,7 +51,7 @@ class Targets(Turns, total=False):
     """Which topics and partitions of requests it matches."""
 
     client_id: str | None
-    topic: str | None
+    topic: TopicName | None
     partition: int | None
 
 
@@ -43,12 +59,17 @@ class Conditions(Targets, total=False):
     """All conditions of a fault on requests."""
 
     version: Versions
-    group: str | None
+    group: GroupName | None
     transactional_id: str | None
 
 
 EVERY: Final = "every"
 _ANY_API: Final = "*"
+
+
+def named(given: TopicName | GroupName | None) -> str | None:
+    """The name that a test gave, as text or as a handle."""
+    return None if given is None else str(given)
 
 
 def error_of(error: str | int | KafkaError | type[KafkaError]) -> KafkaError:
@@ -89,9 +110,9 @@ class Where:
         *,
         version: Versions = None,
         client_id: str | None = None,
-        topic: str | None = None,
+        topic: TopicName | None = None,
         partition: int | None = None,
-        group: str | None = None,
+        group: GroupName | None = None,
         transactional_id: str | None = None,
     ) -> Where:
         """Checked against the APIs that the broker serves: a fault that can never match is a mistake."""
@@ -106,14 +127,13 @@ class Where:
             ranges = ", ".join(f"{each.name} {each.min_version} to {each.max_version}" for each in chosen)
             raise ValueError(f"version={version!r} matches no request: the broker serves {ranges}")
         if api != _ANY_API:
-            named = [each.request for each in chosen]
-            _check(topic is None or any(map(contents.names_topics, named)), "topic", "topics", chosen)
-            _check(group is None or any(map(contents.names_groups, named)), "group", "groups", chosen)
-            has_ids = transactional_id is None or any(map(contents.names_transactions, named))
+            requests = [each.request for each in chosen]
+            _check(topic is None or any(map(contents.names_topics, requests)), "topic", "topics", chosen)
+            _check(group is None or any(map(contents.names_groups, requests)), "group", "groups", chosen)
+            has_ids = transactional_id is None or any(map(contents.names_transactions, requests))
             _check(has_ids, "transactional_id", "transactional ids", chosen)
         apis = None if api == _ANY_API else frozenset(each.key for each in chosen)
-        topic, group = None if topic is None else str(topic), None if group is None else str(group)
-        return cls(apis, (low, high), client_id, topic, partition, group, transactional_id)
+        return cls(apis, (low, high), client_id, named(topic), partition, named(group), transactional_id)
 
     @property
     def is_partial(self) -> bool:

@@ -19,6 +19,7 @@ from ottla.embedded.clock import VirtualClock
 from ottla.embedded.groups import Group, group_ids, remove_group
 from ottla.embedded.http_endpoints import EndpointAddresses, HttpEndpoints
 from ottla.embedded.options import ClockOption, Data, Options, data_folders
+from ottla.embedded.rules import named
 from ottla.embedded.stopped import BrokerStopped
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
@@ -487,8 +488,9 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
     def requests(self, **filters: Any) -> list[Request | ControlEvent]:
         """The requests to all brokers, and what was done to the cluster, in order of time."""
         found: dict[int, Request | ControlEvent] = {}
+        which = {key: named(value) for key, value in filters.items()}
         for node in (*self.brokers.values(), *self.controllers.values()):
-            found.update((id(seen), seen) for seen in node._log.find(**filters))
+            found.update((id(seen), seen) for seen in node._log.find(**which))
         return sorted(found.values(), key=lambda seen: seen.number)
 
     def wait_until(self, holds: Callable[[Cluster], bool], timeout: float = 60.0) -> Any:

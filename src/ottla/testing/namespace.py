@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ottla.embedded import report
     from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.registry_handle import RegistryHandle
+    from ottla.embedded.rules import GroupName, TopicName
     from ottla.embedded.topic_handle import BlockingTopic
     from ottla.testing import plain_kafka
     from ottla.testing.over_http import RemoteBroker
@@ -125,7 +126,11 @@ class Kafka:
         return self._own.clock
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> Sequence[SeenRequest]:
         """The requests that arrived during this test, oldest first."""
         return self._own.requests(api, client_id, topic, group)
@@ -134,8 +139,8 @@ class Kafka:
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = 5.0,

@@ -21,7 +21,7 @@ from ottla.embedded.groups import Member, TopicPartition
 from ottla.embedded.login import Login
 from ottla.embedded.records import Given, Record, parts
 from ottla.embedded.request_waits import RequestWaits
-from ottla.embedded.rules import EVERY, Apis, Conditions, Targets, Times, error_of
+from ottla.embedded.rules import EVERY, Apis, Conditions, GroupName, Targets, Times, TopicName, error_of
 from ottla.embedded.topic_handle import BlockingTopic, Condition, checked, nothing_came
 from ottla.embedded.unknown_names import NotFoundError
 from ottla.errors import KafkaError
@@ -109,15 +109,12 @@ class RemoteFault(FaultHandle):
     @property
     def fired(self) -> int:
         """How often it has fired."""
-        return self.fired_so_far()
+        return int(self._control.ask("GET", self._path)["fired"])
 
     @property
     def active(self) -> bool:
         """Whether it can still fire."""
         return bool(self._control.ask("GET", self._path)["active"])
-
-    def fired_so_far(self) -> int:
-        return int(self._control.ask("GET", self._path)["fired"])
 
     def remove(self) -> None:
         self._control.ask("DELETE", self._path)
@@ -183,11 +180,11 @@ class RemoteFaults(RemoteFaultList):
         """Flip a bit in a fetched batch; the stored data stays intact."""
         return self.apply("corrupt", **_plain(conditions))
 
-    def disk_full(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
+    def disk_full(self, *, topic: TopicName | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
         """All writes fail."""
         return self.apply("disk_full", **_plain({"topic": topic, "times": times, "after": after}))
 
-    def fsync_fails(self, *, topic: str | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
+    def fsync_fails(self, *, topic: TopicName | None = None, times: Times = EVERY, after: int = 0) -> RemoteFault:
         """The disk fails to flush."""
         return self.apply("fsync_fails", **_plain({"topic": topic, "times": times, "after": after}))
 
@@ -195,11 +192,11 @@ class RemoteFaults(RemoteFaultList):
         """A data folder fails (the last one if none is named): it is offline until the broker starts again."""
         return self.apply("fail_folder", **_plain({"folder": folder}))
 
-    def rebalance(self, group: str) -> RemoteFault:
+    def rebalance(self, group: GroupName) -> RemoteFault:
         """Make a group rebalance: every member has to join again."""
         return self.apply("rebalance", group=str(group))
 
-    def evict(self, group: str, member: str | None = None) -> RemoteFault:
+    def evict(self, group: GroupName, member: str | None = None) -> RemoteFault:
         """Remove a member from its group."""
         return self.apply("evict", group=str(group), member=member)
 
@@ -208,13 +205,13 @@ class RemoteFaults(RemoteFaultList):
         return self.apply("fence_producer", transactional_id=transactional_id)
 
     def move_coordinator(
-        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+        self, *, group: GroupName | None = None, transactional_id: str | None = None, times: Times = 1
     ) -> RemoteFault:
         """The coordinator loads again, and answers NOT_COORDINATOR `times` times."""
         which = {"group": group, "transactional_id": transactional_id, "times": times}
         return self.apply("move_coordinator", **_plain(which))
 
-    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> RemoteFault:
+    def bump_leader_epoch(self, topic: TopicName, partition: int = 0, *, times: Times = 1) -> RemoteFault:
         """A new leader epoch; the next `times` produce or fetch requests get NOT_LEADER_OR_FOLLOWER."""
         return self.apply("bump_leader_epoch", topic=str(topic), partition=partition, times=times)
 
@@ -473,7 +470,11 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
         return list(self.control.ask("GET", "/groups"))
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> list[RemoteRequest]:
         """The requests that arrived, oldest first; the last 2,000 are kept."""
         which = {"api": api, "client_id": client_id, "topic": topic, "group": group}

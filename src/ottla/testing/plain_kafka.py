@@ -34,6 +34,7 @@ from ottla.testing.over_http import poll_for
 if TYPE_CHECKING:
     from ottla.embedded import registry_handle
     from ottla.embedded.registry_handle import RegistryHandle
+    from ottla.embedded.rules import GroupName, TopicName
     from ottla.testing import external_registry
     from ottla.testing.protocols import ClockHandle, FaultsHandle, SeenRequest
 else:
@@ -134,7 +135,11 @@ class ExternalBroker:
         self._needs_ottla("a clock that can be moved")
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> list[SeenRequest]:
         """Only Ottla keeps them."""
         self._needs_ottla("a look at requests")
@@ -143,8 +148,8 @@ class ExternalBroker:
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = 5.0,
@@ -156,8 +161,8 @@ class ExternalBroker:
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = 5.0,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.embedded.fault_handle import FaultHandle
     from ottla.embedded.groups import Member, TopicPartition
     from ottla.embedded.registry_handle import AsyncRegistry, RegistryHandle
-    from ottla.embedded.rules import Apis, Conditions, Targets, Times
+    from ottla.embedded.rules import Apis, Conditions, GroupName, Targets, Times, TopicName
     from ottla.embedded.topic_handle import TopicHandle
     from ottla.errors import KafkaError
 
@@ -107,7 +107,7 @@ class FaultsHandle(Protocol):
         """Flip a bit in a fetched batch; the stored data stays intact."""
         ...
 
-    def disk_full(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
+    def disk_full(self, *, topic: TopicName | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
         """All writes fail."""
         ...
 
@@ -115,15 +115,15 @@ class FaultsHandle(Protocol):
         """A data folder fails (the last one if none is named)."""
         ...
 
-    def fsync_fails(self, *, topic: str | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
+    def fsync_fails(self, *, topic: TopicName | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
         """The disk fails to flush."""
         ...
 
-    def rebalance(self, group: str) -> FaultHandle:
+    def rebalance(self, group: GroupName) -> FaultHandle:
         """Make a group rebalance: every member has to join again."""
         ...
 
-    def evict(self, group: str, member: str | None = None) -> FaultHandle:
+    def evict(self, group: GroupName, member: str | None = None) -> FaultHandle:
         """Remove a member from its group."""
         ...
 
@@ -132,12 +132,12 @@ class FaultsHandle(Protocol):
         ...
 
     def move_coordinator(
-        self, *, group: str | None = None, transactional_id: str | None = None, times: Times = 1
+        self, *, group: GroupName | None = None, transactional_id: str | None = None, times: Times = 1
     ) -> FaultHandle:
         """The coordinator loads again, and answers NOT_COORDINATOR `times` times."""
         ...
 
-    def bump_leader_epoch(self, topic: str, partition: int = 0, *, times: Times = 1) -> FaultHandle:
+    def bump_leader_epoch(self, topic: TopicName, partition: int = 0, *, times: Times = 1) -> FaultHandle:
         """A new leader epoch; the next `times` produce or fetch requests get NOT_LEADER_OR_FOLLOWER."""
         ...
 
@@ -246,7 +246,11 @@ class BrokerHandle(Protocol):
         ...
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> Sequence[SeenRequest]:
         """The requests that came in, oldest first."""
         ...
@@ -265,8 +269,8 @@ class BrokerHandle(Protocol):
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = ...,
@@ -278,8 +282,8 @@ class BrokerHandle(Protocol):
         self,
         api: str | None = None,
         client_id: str | None = None,
-        topic: str | None = None,
-        group: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
         *,
         count: int = 1,
         timeout: float = ...,

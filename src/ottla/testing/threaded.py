@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ottla.embedded.client_config import ClientName, Role, Settings
     from ottla.embedded.recording import Recording
     from ottla.embedded.registry_handle import RegistryHandle
+    from ottla.embedded.rules import GroupName, TopicName
     from ottla.embedded.scenario import Scenario
     from ottla.embedded.snapshots import Snapshot
 else:
@@ -199,7 +200,11 @@ class ServedBroker(RequestWaits[Request]):
         return self._broker.groups()
 
     def requests(
-        self, api: str | None = None, client_id: str | None = None, topic: str | None = None, group: str | None = None
+        self,
+        api: str | None = None,
+        client_id: str | None = None,
+        topic: TopicName | None = None,
+        group: GroupName | None = None,
     ) -> list[Request]:
         """The requests that arrived, oldest first; the last 2,000 are kept."""
         return self._broker.requests(api, client_id, topic, group)
