@@ -1,9 +1,11 @@
 """`ottla context`: names for clusters."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+from ottla.cli import daemon
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +58,37 @@ def test_mistakes_are_named(ottla: Any, tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "ottla").mkdir()
     (tmp_path / "ottla" / "contexts.json").write_text("{")
     assert "is damaged" in ottla("topics", "list", "--timeout", 0.2, code=1).err
+    assert "is damaged" in ottla("context", "list", code=1).err
+
+
+def test_a_folder_that_cannot_be_written_is_named(ottla: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    refused = ottla("context", "save", "x", "-b", "a:1", code=1).err
+    assert "contexts.json cannot be written" in refused and "set XDG_CONFIG_HOME" in refused
+
+
+def test_commands_work_without_a_home_folder(ottla: Any, broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container, a user may be only a number: then no home folder is known."""
+    _remove_home(monkeypatch)
+    assert "cannot connect to 127.0.0.1:9092" in ottla("topics", "list", "--timeout", 0.2, code=1).err
+    ottla("topics", "list", "-b", broker.bootstrap)
+    assert "no contexts" in ottla("context", "list").err
+    assert "you have no home folder: set XDG_CONFIG_HOME" in ottla("context", "save", "x", "-b", "a:1", code=1).err
+
+
+def test_the_state_of_daemons_needs_no_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _remove_home(monkeypatch)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert daemon.state_folder().parent == tmp_path
+
+
+def _remove_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> NoReturn:
+        raise KeyError(number)
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.cli import terminal
 from ottla.cli.common import OK, CommandError, UsageError, add_json, guarded, load_security, subcommand, verbs
-from ottla.cli.contexts import Context, Contexts, load_contexts, save_contexts
+from ottla.cli.contexts import Context, ContextError, Contexts, load_contexts, save_contexts
 from ottla.client.routing import parse_bootstrap
 
 
@@ -54,7 +54,14 @@ def add_parser(subparsers: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     verb = {"save": _save, "use": _use, "list": _list, "delete": _delete}
-    return guarded(lambda: verb[arguments.verb](arguments))
+
+    def work() -> int:
+        try:
+            return verb[arguments.verb](arguments)
+        except ContextError as error:
+            raise CommandError(str(error)) from None
+
+    return guarded(work)
 
 
 def _save(arguments: argparse.Namespace) -> int:

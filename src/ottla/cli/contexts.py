@@ -11,7 +11,7 @@ CONTEXT_VARIABLE: Final = "OTTLA_CONTEXT"
 
 
 class ContextError(Exception):
-    """The file of contexts is damaged, or a context does not exist."""
+    """The file of contexts is damaged or cannot be written, or a context does not exist."""
 
 
 class Context(NamedTuple):
@@ -26,11 +26,17 @@ class Contexts(NamedTuple):
 
 def contexts_path() -> Path:
     folder = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(folder) if folder else Path.home() / ".config") / "ottla" / "contexts.json"
+    try:
+        return (Path(folder) if folder else Path.home() / ".config") / "ottla" / "contexts.json"
+    except RuntimeError:  # a user without a home folder, such as the number of a container's user
+        raise ContextError("you have no home folder: set XDG_CONFIG_HOME to the folder for contexts") from None
 
 
 def load_contexts() -> Contexts:
-    path = contexts_path()
+    try:
+        path = contexts_path()
+    except ContextError:
+        return Contexts(None, {})
     try:
         found: dict[str, Any] = json.loads(path.read_text())
         return Contexts(found["current"], {name: Context(**fields) for name, fields in found["contexts"].items()})
@@ -42,11 +48,16 @@ def load_contexts() -> Contexts:
 
 def save_contexts(contexts: Contexts) -> None:
     path = contexts_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
     fields = {name: context._asdict() for name, context in sorted(contexts.known.items())}
     written = path.with_suffix(".new")
-    written.write_text(json.dumps({"current": contexts.current, "contexts": fields}, indent=2) + "\n")
-    written.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written.write_text(json.dumps({"current": contexts.current, "contexts": fields}, indent=2) + "\n")
+        written.replace(path)
+    except OSError as error:
+        raise ContextError(
+            f"{path} cannot be written ({error.strerror}); set XDG_CONFIG_HOME to a folder that can"
+        ) from None
 
 
 def current_context() -> Context | None:

@@ -39,10 +39,10 @@ class Daemon(NamedTuple):
 def state_folder() -> Path:
     """The folder for state files and logs of brokers in the background."""
     base = os.environ.get("XDG_STATE_HOME")
-    folder = (Path(base) if base else Path.home() / ".local" / "state") / "ottla"
     try:
+        folder = (Path(base) if base else Path.home() / ".local" / "state") / "ottla"
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # the home folder is not writable
+    except (OSError, RuntimeError):  # the home folder is not writable, or there is none
         folder = Path(tempfile.gettempdir()) / f"ottla-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
         folder.mkdir(mode=0o700, exist_ok=True)
     return folder
