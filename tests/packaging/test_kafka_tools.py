@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
 
 import ottla
 from ottla.cli.common import CommandError
@@ -52,7 +53,26 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         assert main(["kafka-configs", "--alter", *user, *server]) == 0
         acl = ["--add", "--allow-principal", "User:alice", "--consumer", "--topic", "orders", "--group", "readers"]
         assert main(["kafka-acls", *acl, *server]) == 0
+        readers = [
+            _reader(broker.bootstrap, "reading", {"group.protocol": "classic"}),
+            _reader(broker.bootstrap, "reading-too", {"group.protocol": "consumer"}),
+        ]
+        for group in ("reading", "reading-too"):
+            broker.group(group).wait_until_stable(members=1)
         yield server
+        for reader in readers:
+            reader.close()
+
+
+def _reader(bootstrap: str, group: str, settings: dict[str, str]) -> Consumer:
+    """A member of a group that has its partitions."""
+    reader = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "client.id": group, **settings})
+    reader.subscribe(["orders"])
+    for _ in range(100):
+        reader.poll(0.1)
+        if reader.assignment():
+            return reader
+    raise AssertionError(f"{group} got no partitions")
 
 
 @pytest.fixture
@@ -99,6 +119,28 @@ RECORD = ("partition", "offset", "timestamp", "headers", "key")
             "kafka-consumer-groups",
             ["--reset-offsets", "--group", "readers", "--all-topics", "--shift-by", "-9", "--export"],
         ),
+        ("kafka-consumer-groups", ["--describe", "--group", "reading", "--members"]),
+        ("kafka-consumer-groups", ["--describe", "--group", "reading", "--members", "--verbose"]),
+        ("kafka-consumer-groups", ["--describe", "--group", "reading-too", "--members", "--verbose"]),
+        ("kafka-consumer-groups", ["--describe", "--group", "reading", "--state", "--verbose"]),
+        ("kafka-consumer-groups", ["--describe", "--group", "reading-too", "--state", "--verbose"]),
+        (
+            "kafka-consumer-groups",
+            ["--reset-offsets", "--group", "reading", "--topic", "orders", "--to-earliest", "--execute"],
+        ),
+        (
+            "kafka-consumer-groups",
+            ["--reset-offsets", "--group", "new", "--topic", "missing", "--to-earliest", "--execute"],
+        ),
+        ("kafka-consumer-groups", ["--delete", "--group", "reading", "--group", "missing"]),
+        (
+            "kafka-consumer-groups",
+            ["--delete-offsets", "--group", "reading", "--topic", "orders", "--topic", "missing"],
+        ),
+        ("kafka-consumer-groups", ["--delete-offsets", "--group", "missing", "--topic", "orders:0"]),
+        ("kafka-configs", ["--describe", "--entity-type", "topics", "--entity-name", "missing"]),
+        ("kafka-configs", ["--describe", "--entity-type", "groups", "--entity-name", "missing"]),
+        ("kafka-configs", ["--describe", "--entity-type", "brokers", "--entity-name", "9"]),
         ("kafka-configs", ["--describe", "--entity-type", "topics", "--entity-name", "orders"]),
         ("kafka-configs", ["--describe", "--topic", "orders", "--all"]),
         ("kafka-configs", ["--describe", "--entity-type", "users"]),
@@ -160,6 +202,53 @@ def test_offsets_are_reset_only_with_execute(tool: Tool) -> None:
     assert "other" in tool("kafka-consumer-groups", "--list").split()
     done = tool("kafka-consumer-groups", "--delete", "--group", "other")
     assert done == "Deletion of requested consumer groups ('other') was successful.\n"
+
+
+def test_members_and_epochs(tool: Tool) -> None:
+    describe = ("--describe", "--verbose", "--group")
+    (head, row) = tool("kafka-consumer-groups", *describe, "reading-too", "--members").splitlines()[1:]
+    assert head.split()[5:] == ["CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT"]
+    count, epoch, assignment, target_epoch, target = row.split()[4:]
+    assert (count, assignment, target) == ("2", "orders:0,1", "orders:0,1") and row.endswith("orders:0,1          ")
+    assert int(epoch) == int(target_epoch) > 0
+    classic = tool("kafka-consumer-groups", *describe, "reading", "--members").split()
+    assert classic[-4:] == ["-", "orders:0,1", "-", "-"]
+    state = tool("kafka-consumer-groups", *describe, "reading-too", "--state").split()
+    assert state[-11:-8] == ["GROUP-EPOCH", "TARGET-ASSIGNMENT-EPOCH", "#MEMBERS"]
+    assert state[-3:] == [epoch, epoch, "1"]
+
+
+def test_refusals_of_groups(tool: Tool) -> None:
+    java = "org.apache.kafka.common.errors"
+    deleted = tool("kafka-consumer-groups", "--delete", "--group", "reading")
+    assert f"* Group 'reading' could not be deleted due to: {java}.GroupNotEmptyException: The group is not" in deleted
+    reset = ("--reset-offsets", "--group", "reading", "--topic", "orders", "--to-earliest", "--execute")
+    assert tool("kafka-consumer-groups", *reset).splitlines() == [
+        "",
+        "Error: Assignments can only be reset if the group 'reading' is inactive, but the current state is Stable.",
+        "",
+        "GROUP           TOPIC           PARTITION  NEW-OFFSET",
+    ]
+    offsets = ("--delete-offsets", "--group", "reading", "--topic", "orders:0", "--topic", "missing")
+    lines = tool("kafka-consumer-groups", *offsets).splitlines()
+    assert lines[1] == "Error: Encountered some partition-level error, see the follow-up details."
+    assert lines[4].startswith(
+        f"missing         -          Error: {java}.UnknownTopicOrPartitionException: This server"
+    )
+    assert lines[5].startswith(f"orders          0          Error: {java}.GroupSubscribedToTopicException: Deleting")
+
+
+def test_no_groups_are_no_output(capfd: pytest.CaptureFixture[str]) -> None:
+    with ottla.serve() as broker:
+        assert main(["kafka-consumer-groups", "--list", "--bootstrap-server", broker.bootstrap]) == 0
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("kind", ["topic", "group", "broker", "client-metric"])
+def test_missing_resources_have_no_settings(kind: str, tool: Tool) -> None:
+    named = ("--entity-type", kind + "s", "--entity-name", "99")
+    said = f"The {kind} '99' doesn't exist and doesn't have dynamic config.\n"
+    assert tool("kafka-configs", "--describe", *named) == said
 
 
 @pytest.mark.parametrize(
@@ -250,7 +339,7 @@ def test_a_consumer_joins_its_group(server: list[str], tool: Tool) -> None:
         members = tool("kafka-consumer-groups", "--describe", "--group", "joined", "--members", "--verbose")
         child.terminate()
         assert child.wait(30) == 143
-    assert members.split()[-2:] == ["2", "orders(0,1)"]
+    assert members.split()[-5:] == ["2", "-", "orders:0,1", "-", "-"]
     assert "Empty" in tool("kafka-consumer-groups", "--describe", "--group", "joined", "--state")
     again = tool("kafka-console-consumer", *words, "--timeout-ms", "1000")
     assert again == ""

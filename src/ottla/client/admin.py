@@ -355,6 +355,9 @@ class Member(NamedTuple):
     client_id: str
     host: str
     partitions: Sequence[TopicPartition]
+    epoch: int | None = None
+    target: Sequence[TopicPartition] | None = None
+    """Of groups of the protocol of KIP-848; None for others."""
 
 
 class Group(NamedTuple):
@@ -365,6 +368,9 @@ class Group(NamedTuple):
     assignor: str
     coordinator: int
     members: Sequence[Member]
+    epoch: int | None = None
+    assignment_epoch: int | None = None
+    """Of groups of the protocol of KIP-848; None for others."""
 
 
 async def list_groups(client: Client) -> list[GroupListing]:
@@ -441,10 +447,28 @@ async def _describe_consumer_group(client: Client, group: str, coordinator: int)
     if found.error_code:
         raise error_for(found.error_code, found.error_message or None)
     members = [
-        Member(m.member_id, m.instance_id, m.client_id, m.client_host, _assigned(m.assignment.topic_partitions))
+        Member(
+            m.member_id,
+            m.instance_id,
+            m.client_id,
+            m.client_host,
+            _assigned(m.assignment.topic_partitions),
+            m.member_epoch,
+            _assigned(m.target_assignment.topic_partitions),
+        )
         for m in found.members
     ]
-    return Group(group, "consumer", found.group_state, "consumer", found.assignor_name, coordinator, members)
+    return Group(
+        group,
+        "consumer",
+        found.group_state,
+        "consumer",
+        found.assignor_name,
+        coordinator,
+        members,
+        found.group_epoch,
+        found.assignment_epoch,
+    )
 
 
 async def _describe_other_group(client: Client, group: str, coordinator: int, kind: str) -> Group:

@@ -190,6 +190,15 @@ async def commit(
 
 async def delete_offsets(client: Client, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Delete the commits of partitions that no member subscribes to."""
+    for (topic, index), error in (await try_delete_offsets(client, group, partitions)).items():
+        if error is not None:
+            raise _named(error, f"{topic}-{index}")
+
+
+async def try_delete_offsets(
+    client: Client, group: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, KafkaError | None]:
+    """The same, with the error of each partition; an error of the whole group is raised."""
     entry = OffsetDeleteRequest.OffsetDeleteRequestPartition
     request = OffsetDeleteRequest(
         group_id=group,
@@ -203,10 +212,11 @@ async def delete_offsets(client: Client, group: str, partitions: Iterable[TopicP
     response = await client.ask_coordinator(group, request)
     if response.error_code:
         raise error_for(response.error_code)
-    for topic in response.topics:
-        for p in topic.partitions:
-            if p.error_code:
-                raise _named(error_for(p.error_code), f"{topic.name}-{p.partition_index}")
+    return {
+        (topic.name, p.partition_index): error_for(p.error_code) if p.error_code else None
+        for topic in response.topics
+        for p in topic.partitions
+    }
 
 
 def _named(error: KafkaError, what: str) -> KafkaError:

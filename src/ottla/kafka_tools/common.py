@@ -14,10 +14,12 @@ from ottla.client import Client
 from ottla.client.connection import ClientError
 from ottla.config import ConfigError
 from ottla.config.properties import read_properties as read_file
-from ottla.errors import KafkaError
+from ottla.errors import KafkaError, NonEmptyGroup
 
 KAFKA_VERSION = "4.3.1"
 """What `--version` prints: the release whose tools these follow."""
+JAVA_NAMES: dict[type[KafkaError], str] = {NonEmptyGroup: "GroupNotEmpty"}
+"""Errors whose class has another name in Java."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -91,12 +93,24 @@ def finish(work: Coroutine[Any, Any, int], failed: Callable[[str], str], *, to_s
         return 143
 
 
-def table(head: list[tuple[str, int]], rows: list[list[object]]) -> None:
-    """Columns of fixed widths, as Kafka prints them; a longer cell moves the rest of its line."""
+def java_error(error: KafkaError) -> str:
+    """An error as Java's tools print it: with the name of its class."""
+    name = JAVA_NAMES.get(type(error), type(error).__name__)
+    return f"org.apache.kafka.common.errors.{name}Exception: {error.message}"
+
+
+def table(head: list[tuple[str, int]], rows: list[list[object]], *, is_padded: bool = False) -> None:
+    """Columns of fixed widths, as Kafka prints them; a longer cell widens its column.
+
+    Some of Kafka's tables fill the last column with blanks too.
+    """
     widths = [
         max(width, *(len(str(row[column])) for row in rows)) if rows else width
         for column, (_, width) in enumerate(head)
     ]
+    if is_padded:
+        widths[-1] = head[-1][1]
     names: list[object] = [name for name, _ in head]
     for row in [names, *rows]:
-        print(" ".join(f"{cell!s:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        line = " ".join(f"{cell!s:<{width}}" for cell, width in zip(row, widths, strict=True))
+        print(line if is_padded else line.rstrip())

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ottla.cli.common import CommandError
 from ottla.client import Client
 from ottla.client.access import MECHANISMS, delete_scram_user, list_scram_users, set_scram_password
-from ottla.client.admin import ConfigEntry, alter_configs, alter_quotas, describe_configs, describe_quotas
+from ottla.client.admin import ConfigEntry, alter_configs, alter_quotas, describe_configs, describe_quotas, list_groups
 from ottla.enums import AlterConfigOp, ConfigResourceType, ConfigSource
 from ottla.errors import KafkaError, ResourceNotFound, error_for
 from ottla.kafka_tools.common import Parser, add_verbs, connect, finish, new_parser, parse_verb, read_properties
@@ -153,6 +153,9 @@ async def _run(arguments: argparse.Namespace, entities: list[Entity]) -> int:
 
 async def _describe(client: Client, kind: str, name: str | None, *, everything: bool) -> None:
     number, word = KINDS[kind]
+    if name and not everything and name not in await _existing(client, number):
+        print(f"The {word} '{name}' doesn't exist and doesn't have dynamic config.")
+        return
     names = [name or ""] if name != "" else await _names(client, number)
     for each in names:
         found = (await describe_configs(client, number, [each], explain=True))[each]
@@ -166,6 +169,12 @@ async def _describe(client: Client, kind: str, name: str | None, *, everything: 
         for entry in found:
             if own in (None, entry.source):
                 print(_shown(entry))
+
+
+async def _existing(client: Client, kind: ConfigResourceType) -> list[str]:
+    """The names that can be described; a group with members needs no settings for that."""
+    listed = await list_groups(client) if kind == ConfigResourceType.GROUP else []
+    return [*(group.group for group in listed), *await _names(client, kind)]
 
 
 async def _names(client: Client, kind: ConfigResourceType) -> list[str]:

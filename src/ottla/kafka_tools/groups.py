@@ -10,12 +10,13 @@ from collections.abc import Sequence
 
 from ottla.cli.common import CommandError, parse_time
 from ottla.client import Client
-from ottla.client.admin import GroupListing, Member, delete_groups, describe_group, list_groups
-from ottla.client.offsets import Committed, bounds, commit, committed, delete_offsets, list_offsets
+from ottla.client.admin import Group, GroupListing, Member, delete_groups, describe_group, list_groups
+from ottla.client.connection import UnknownTopic
+from ottla.client.offsets import Committed, bounds, commit, committed, grouped, list_offsets, try_delete_offsets
 from ottla.client.routing import TopicPartition
 from ottla.durations import parse_duration
-from ottla.errors import KafkaError
-from ottla.kafka_tools.common import Parser, add_verbs, connect, finish, new_parser, parse_verb, table
+from ottla.errors import KafkaError, UnknownTopicOrPartition
+from ottla.kafka_tools.common import Parser, add_verbs, connect, finish, java_error, new_parser, parse_verb, table
 from ottla.re2_patterns import InvalidPattern, compile_pattern
 
 VERBS = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
@@ -33,6 +34,8 @@ OFFSETS = [
     ("CLIENT-ID", 9),
 ]
 MEMBERS = [("GROUP", 15), ("CONSUMER-ID", 15), ("HOST", 15), ("CLIENT-ID", 15), ("#PARTITIONS", 15)]
+MEMBER_EPOCHS = [("CURRENT-EPOCH", 15), ("CURRENT-ASSIGNMENT", 20), ("TARGET-EPOCH", 15), ("TARGET-ASSIGNMENT", 20)]
+GROUP_EPOCHS = [("GROUP-EPOCH", 15), ("TARGET-ASSIGNMENT-EPOCH", 25)]
 STATE = [("GROUP", 15), ("COORDINATOR (ID)", 25), ("ASSIGNMENT-STRATEGY", 20), ("STATE", 20), ("#MEMBERS", 8)]
 STATES = ("PreparingRebalance", "Dead", "Reconciling", "Stable", "Empty", "Assigning", "CompletingRebalance")
 TYPES = ("Classic", "Consumer")
@@ -136,7 +139,8 @@ def _words(text: str) -> set[str]:
 
 def _list(listed: list[GroupListing], arguments: argparse.Namespace) -> None:
     if arguments.state is None and arguments.type is None:
-        print("\n".join(each.group for each in listed))
+        for each in listed:
+            print(each.group)
         return
     head: list[tuple[str, int]] = [("GROUP", 25)]
     rows: list[list[object]] = [[each.group] for each in listed]
@@ -150,7 +154,7 @@ def _list(listed: list[GroupListing], arguments: argparse.Namespace) -> None:
             kept = [not wanted or value.lower() in wanted for value in values]
             rows = [row and [*row, value] if keep else [] for row, value, keep in zip(rows, values, kept, strict=True)]
     rows = [row for row in rows if row]
-    table(head, rows)
+    table(head, rows, is_padded=True)
 
 
 async def _delete(client: Client, groups: list[str]) -> None:
@@ -162,22 +166,35 @@ async def _delete(client: Client, groups: list[str]) -> None:
         return
     print("\nError: Deletion of some consumer groups failed:")
     for name, error in failed.items():
-        print(f"* Group '{name}' could not be deleted due to: {error.message}")
+        print(f"* Group '{name}' could not be deleted due to: {java_error(error)}")
     if done:
         print(f"\nThese consumer groups were deleted successfully: {done}")
 
 
 async def _delete_offsets(client: Client, group: str, arguments: argparse.Namespace) -> None:
-    wanted = await _partitions(client, arguments.topic)
-    status = "Successful"
+    wanted: list[TopicPartition] = []
+    results: list[tuple[str, object, KafkaError | None]] = []
+    for text in arguments.topic:
+        try:
+            wanted += await _partitions(client, [text])
+        except UnknownTopicOrPartition as error:
+            results.append((text.partition(":")[0], "-", error))
     try:
-        await delete_offsets(client, group, wanted)
-        print(f"Request succeeded for deleting offsets from group {group}.")
+        deleted = await try_delete_offsets(client, group, wanted)
+        if any(deleted.values()):
+            print("\nError: Encountered some partition-level error, see the follow-up details.")
+        else:
+            print(f"Request succeeded for deleting offsets from group {group}.")
     except KafkaError as error:
-        status = f"Error: {error.message}"
-        print(f"\n{status}")
+        deleted = dict.fromkeys(wanted, error)
+        print(f"\nError: {error.message}")
+    results += [(*tp, error) for tp, error in deleted.items()]
     print()
-    table([("TOPIC", 15), ("PARTITION", 10), ("STATUS", 15)], [[*tp, status] for tp in wanted])
+    rows: list[list[object]] = [
+        [topic, number, "Successful" if error is None else f"Error: {java_error(error)}"]
+        for topic, number, error in results
+    ]
+    table([("TOPIC", 15), ("PARTITION", 10), ("STATUS", 15)], rows, is_padded=True)
 
 
 async def _describe(client: Client, name: str, arguments: argparse.Namespace) -> None:
@@ -190,13 +207,15 @@ async def _describe(client: Client, name: str, arguments: argparse.Namespace) ->
     if arguments.members:
         head, rows = list(MEMBERS), [_member(name, each) for each in group.members]
         if arguments.verbose:
-            head.append(("CURRENT-ASSIGNMENT", 20))
-            rows = [[*row, _assignment(each)] for row, each in zip(rows, group.members, strict=True)]
-        table(head, rows)
+            head += MEMBER_EPOCHS
+            rows = [[*row, *_epochs(each, group)] for row, each in zip(rows, group.members, strict=True)]
+        table(head, rows, is_padded=True)
     elif arguments.state is not None:
         node = client.known.nodes[group.coordinator]
         at = f"{node.host}:{node.port}  ({node.node_id})"
-        table(STATE, [[name, at, group.assignor or "-", group.state, len(group.members)]])
+        epochs: list[object] = [_or_dash(group.epoch), _or_dash(group.assignment_epoch)] if arguments.verbose else []
+        head = [*STATE[:-1], *(GROUP_EPOCHS if arguments.verbose else ()), STATE[-1]]
+        table(head, [[name, at, group.assignor or "-", group.state, *epochs, len(group.members)]])
     else:
         await _describe_offsets(client, name, group.members, verbose=arguments.verbose)
 
@@ -205,11 +224,19 @@ def _member(group: str, member: Member) -> list[object]:
     return [group, member.member_id, member.host, member.client_id, len(member.partitions)]
 
 
-def _assignment(member: Member) -> str:
-    topics: dict[str, list[int]] = {}
-    for topic, number in sorted(member.partitions):
-        topics.setdefault(topic, []).append(number)
-    return ", ".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in topics.items()) or "-"
+def _epochs(member: Member, group: Group) -> list[object]:
+    """The member's epoch and partitions, and those that it will have."""
+    target = "-" if member.target is None else _assignment(member.target)
+    return [_or_dash(member.epoch), _assignment(member.partitions), _or_dash(group.assignment_epoch), target]
+
+
+def _or_dash(number: int | None) -> object:
+    return "-" if number is None else number
+
+
+def _assignment(partitions: Sequence[TopicPartition]) -> str:
+    topics = grouped(sorted(partitions))
+    return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics.items()) or "-"
 
 
 async def _describe_offsets(client: Client, group: str, members: Sequence[Member], *, verbose: bool) -> None:
@@ -238,7 +265,10 @@ async def _partitions(client: Client, topics: list[str]) -> list[TopicPartition]
     wanted: list[TopicPartition] = []
     for text in topics:
         topic, colon, numbers = text.partition(":")
-        known = sorted((await client.topic(topic)).partitions)
+        try:
+            known = sorted((await client.topic(topic)).partitions)
+        except UnknownTopic:
+            raise UnknownTopicOrPartition from None  # with Kafka's words
         wanted += [(topic, number) for number in (map(int, numbers.split(",")) if colon else known)]
     return wanted
 
@@ -246,6 +276,13 @@ async def _partitions(client: Client, topics: list[str]) -> list[TopicPartition]
 async def _reset(client: Client, groups: list[str], arguments: argparse.Namespace) -> None:
     rows: list[list[object]] = []
     for group in groups:
+        state = (await describe_group(client, group)).state
+        if state not in ("Empty", "Dead"):
+            print(
+                f"\nError: Assignments can only be reset if the group '{group}' is inactive, "
+                f"but the current state is {state}."
+            )
+            continue
         target = await _new_offsets(client, group, len(groups) > 1, arguments)
         if arguments.execute:
             await commit(client, group, {tp: Committed(at) for tp, at in target.items()})
