@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ottla import errors as errors
+    from ottla import testing as testing
     from ottla.config import Config as Config
     from ottla.embedded.broker import Broker as Broker
     from ottla.multibroker.cluster import Cluster as Cluster
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.testing.threaded import serve as serve
 
 __version__ = "0.1.0"
-__all__ = ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn"]
+__all__ = ["Broker", "Cluster", "Config", "__version__", "errors", "serve", "spawn", "testing"]
 
 _HOMES = {
     "Broker": "ottla.embedded.broker",
@@ -25,15 +26,18 @@ _HOMES = {
     "serve": "ottla.testing.threaded",
     "spawn": "ottla.testing.spawned",
 }
+_MODULES = ("errors", "testing")
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: `import ottla` alone costs nothing."""
-    if name == "errors":
-        return import_module("ottla.errors")
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'ottla' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every misspelled name for Any
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used: `import ottla` alone costs nothing."""
+        if name in _MODULES:
+            return import_module(f"ottla.{name}")
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'ottla' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -331,6 +331,8 @@ def test(kafka: Kafka) -> None:
 
 def use(broker: BrokerHandle) -> None:
     broker.registry.subjets()
+    ottla.srve()
+    ottla.testing.replay_request("run.jsonl", broker.bootstrap)
 """
 FINE = """
 import ottla
@@ -347,13 +349,14 @@ def test(kafka: Kafka, child: SpawnedBroker, other: ExternalBroker) -> None:
         handles: list[BrokerHandle] = [broker, child, other, ottla.Broker()]
         handles[0].topic("t").append(["a"])
         handles[0].registry.url.upper()
+        assert ottla.testing.replay_requests("run.jsonl", broker.bootstrap).differences == []
 """
 
 
 WRONG_LINES = [
     number
     for number, line in enumerate(MISTAKES.splitlines(), 1)
-    if re.search(r"recrods|lagg|eror|topik|ition=|ute=|subjets", line)
+    if re.search(r"recrods|lagg|eror|topik|ition=|ute=|subjets|srve|replay_request\(", line)
 ]
 
 

@@ -98,11 +98,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name when it is first used."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every misspelled name for Any
+
+    def __getattr__(name: str) -> Any:
+        """Import a name when it is first used."""
+        if name in _HOMES:
+            return getattr(import_module(_HOMES[name]), name)
+        raise AttributeError(f"module 'ottla.testing' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
