@@ -74,6 +74,19 @@ def test_different_records_do_not_match(expected: Any, why: str) -> None:
     assert diff is not None and why in diff.splitlines()[-1] and diff.splitlines()[-1].startswith("? ")
 
 
+def test_json_is_shown_as_it_was_expected() -> None:
+    found = [record(b'{"id":1,"name":"J\xc3\xbcrg"}', b"k"), record(b"[1]", offset=1), record(b"true", offset=2)]
+    assert difference([{"id": 2, "name": "Jürg"}, [1]], found) == (
+        '- {"id": 2, "name": "Jürg"}\n+ "k" → {"id": 1, "name": "Jürg"}\n? value.id: expected 2, found 1\n'
+        '  [1]\n+ "true"'
+    )
+    assert difference([{"größe": 1}], [], any_order=True) == '- {"größe": 1}'
+    assert difference(['{"id": 1}'], found[:1]) == (
+        '- "{\\"id\\": 1}"\n+ "k" → "{\\"id\\":1,\\"name\\":\\"Jürg\\"}"\n'
+        '? value: expected "{\\"id\\": 1}", found "{\\"id\\":1,\\"name\\":\\"Jürg\\"}"'
+    )
+
+
 def test_partial_matches() -> None:
     found = record(ORDER, b"k", [("source", b"web"), ("n", b"1")])
     assert difference([("k", {"lines": [{"sku": "a-1"}]}, {"n": "1"})], [found], partial=True) is None

@@ -250,25 +250,26 @@ def _lines(
     lines: list[str] = []
     missing = [i for i in range(len(wanted)) if i not in pairs]
     extra = [j for j in range(len(found)) if j not in pairs.values()]
+    as_json = any(isinstance(each.value, (Mapping, list)) for each in wanted)
     if any_order:
-        lines += [f"  {_found_line(found[j])}" for j in sorted(pairs.values())]
-        return lines + _replaced([wanted[i] for i in missing], [found[j] for j in extra], partial)
+        lines += [f"  {_found_line(found[j], as_json=as_json)}" for j in sorted(pairs.values())]
+        return lines + _replaced([wanted[i] for i in missing], [found[j] for j in extra], partial, as_json=as_json)
     i = j = 0
     for at, to in [*sorted(pairs.items()), (len(wanted), len(found))]:
-        lines += _replaced(wanted[i:at], found[j:to], partial)
+        lines += _replaced(wanted[i:at], found[j:to], partial, as_json=as_json)
         if at < len(wanted):
-            lines.append(f"  {_found_line(found[to])}")
+            lines.append(f"  {_found_line(found[to], as_json=as_json)}")
         i, j = at + 1, to + 1
     return lines
 
 
-def _replaced(wanted: Sequence[Expectation], found: Sequence[Record], partial: bool) -> list[str]:
+def _replaced(wanted: Sequence[Expectation], found: Sequence[Record], partial: bool, *, as_json: bool) -> list[str]:
     lines: list[str] = []
     for number in range(max(len(wanted), len(found))):
         if number < len(wanted):
             lines.append(f"- {_expected_line(wanted[number])}")
         if number < len(found):
-            lines.append(f"+ {_found_line(found[number])}")
+            lines.append(f"+ {_found_line(found[number], as_json=as_json)}")
         if number < len(wanted) and number < len(found):
             lines.append(f"? {mismatch(wanted[number], found[number], partial) or 'expected elsewhere'}")
     return lines
@@ -281,10 +282,21 @@ def _expected_line(expected: Expectation) -> str:
     return f"{key}{_text(expected.value)}" + (f" {headers}" if headers else "")
 
 
-def _found_line(record: Record) -> str:
+def _found_line(record: Record, *, as_json: bool) -> str:
+    """A record for people; with `as_json`, objects and lists look like those that were expected."""
     key = "" if record.key is None else f"{record.shown_part('key')} → "
     headers = _headers(record.headers)
-    return f"{key}{record.shown_part('value')}" + (f" {headers}" if headers else "")
+    value = (_object_text(record.value) if as_json else None) or record.shown_part("value")
+    return f"{key}{value}" + (f" {headers}" if headers else "")
+
+
+def _object_text(value: bytes | None) -> str | None:
+    """A JSON object or list for people; None for anything else."""
+    try:
+        parsed = None if value is None else json.loads(value)
+    except ValueError:
+        return None
+    return _text(parsed) if isinstance(parsed, (dict, list)) else None
 
 
 def _headers(pairs: Any) -> str:
@@ -307,7 +319,11 @@ def _text(value: Any) -> str:
 
 def _json_text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(key)}: {_json_text(each)}" for key, each in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_json_text(each)}" for key, each in value.items())
+            + "}"
+        )
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_json_text, value)) + "]"
     return _text(value)
