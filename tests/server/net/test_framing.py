@@ -133,3 +133,20 @@ def test_how_much_of_a_large_frame_is_still_to_come() -> None:
     assert reader.wanted() == len(reader.room)
     assert fed(reader, framed(b"x" * 100)[:50], 1_000) == []
     assert reader.wanted() == len(reader.room) == 54
+
+
+def test_large_frames_in_pieces_are_received_where_they_stay() -> None:
+    """The size of the next frame is received alone, so that its own buffer takes all of it."""
+    reader, stream, piece, found = new_reader(), framed(*FRAMES, *FRAMES[::-1]), 1_000, []
+    rooms = []
+    while stream:
+        reader.expect_pieces(piece)
+        rooms.append(len(reader.room))
+        count = min(piece, len(stream), len(reader.room))
+        reader.room[:count] = stream[:count]
+        stream = stream[count:]
+        reader.received(count)
+        while (frame := reader.next()) is not None:
+            found.append(bytes(frame))
+    assert found == [*FRAMES, *FRAMES[::-1]]
+    assert rooms.index(4) == rooms.index(FRAME_MAX) - 1, "nothing of the frame was received before its buffer"

@@ -94,15 +94,16 @@ def test_large_requests_of_two_connections_arrive_whole(run: Any, run_broker: An
     run(main())
 
 
-def test_a_connection_gets_less_at_once_while_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_alone_when_no_other_was_served_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = 10**12
     monkeypatch.setattr(turns, "perf_counter_ns", lambda: now_ns)
     shared, one, other = turns.Turns(), object(), object()
-    room = memoryview(bytearray(2 << 20))
     shared.take(one)
-    assert len(shared.room(one, room)) == turns.RECEIVE_BYTES
+    assert not shared.is_alone
     now_ns += 300_000_000
-    assert len(shared.room(one, room)) == len(room)
+    assert shared.is_alone
+    shared.take(one)
+    assert shared.is_alone
     shared.take(other)
     shared.take(one)
-    assert len(shared.room(one, room)) == turns.RECEIVE_BYTES
+    assert not shared.is_alone

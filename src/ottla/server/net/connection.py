@@ -33,7 +33,7 @@ from ottla.server.dispatch import dispatch, give_up
 from ottla.server.net.answering import queue_answer
 from ottla.server.net.framing import FRAME_BYTES_MIN, FrameError, FrameReader
 from ottla.server.net.transport import HandshakeFailed, PlainTransport, TransportError
-from ottla.server.net.turns import TURN_NS
+from ottla.server.net.turns import RECEIVE_BYTES, TURN_NS
 from ottla.wire.frames import decode_request_header, skip_header_tags
 from ottla.wire.primitives import REPLACING, MalformedMessage
 from ottla.wire.schema import Message
@@ -163,9 +163,12 @@ class Connection:
             return
         frames, transport, turns = self._frames, self._transport, self._connections.turns
         turns.take(self)
+        room = frames.room
+        if self._sends_much and not turns.is_alone:
+            frames.expect_pieces(RECEIVE_BYTES)
+            room = frames.room[:RECEIVE_BYTES]
         is_partial = frames.partial is not None
         try:
-            room = turns.room(self, frames.room) if self._sends_much else frames.room
             received = transport.receive(room)
             self._sends_much = is_partial or received > _LARGE_READ
             if received > _LARGE_READ:

@@ -35,13 +35,26 @@ class FrameError(Exception):
 class FrameReader:
     """One connection's position in its stream of frames."""
 
-    __slots__ = ("_buffers", "_have", "buffer", "end", "frame_max", "frame_min", "partial", "room", "start")
+    __slots__ = (
+        "_buffers",
+        "_have",
+        "_need",
+        "buffer",
+        "end",
+        "frame_max",
+        "frame_min",
+        "partial",
+        "room",
+        "start",
+    )
 
     def __init__(self, buffers: ReceiveBuffers, frame_min: int, frame_max: int) -> None:
         self._buffers = buffers
         self.partial: memoryview | None = None
         """The pooled buffer of a frame that arrives in pieces, and how much of it has arrived."""
         self._have = 0
+        self._need = 0
+        """The size of the last frame that arrived in pieces, with its size field."""
         self.frame_min = frame_min
         self.frame_max = frame_max
         self.room = buffers.shared
@@ -50,6 +63,13 @@ class FrameReader:
         self.start = 0
         self.end = 0
         """What was received and not returned yet: buffer[start:end]."""
+
+    def expect_pieces(self, piece_bytes: int) -> None:
+        """At most `piece_bytes` are received at once. If frames are larger, receive the size of the next one alone:
+        then its own buffer takes all of it, and nothing has to be moved."""
+        if self._need > piece_bytes and self.partial is None:
+            self.partial, self._have = self._buffers.take(_SIZE_BYTES), 0
+            self.room = self.partial[:_SIZE_BYTES]
 
     def wanted(self) -> int:
         """How much of `room` the current frame needs, after its size was received."""
@@ -99,7 +119,7 @@ class FrameReader:
         own = self._buffers.take(need)
         own[:have] = rest
         self._release()
-        self.partial, self._have = own, have
+        self.partial, self._have, self._need = own, have, need
         self.room = own[have:need]
         self.buffer, self.start, self.end = self._buffers.shared, 0, 0
 

@@ -35,7 +35,7 @@ class Turns:
         if connection is not self._last:
             self._last, self._since_ns = connection, perf_counter_ns()
 
-    def room(self, connection: object, room: memoryview) -> memoryview:
-        """How much of the buffer a connection that sends a lot may fill."""
-        is_alone = connection is self._last and perf_counter_ns() - self._since_ns > _LATELY_NS
-        return room if is_alone else room[:RECEIVE_BYTES]
+    @property
+    def is_alone(self) -> bool:
+        """Whether only the connection that was served last was busy recently."""
+        return perf_counter_ns() - self._since_ns > _LATELY_NS
