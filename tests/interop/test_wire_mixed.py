@@ -428,8 +428,10 @@ def test_records_that_are_no_batch_fail_the_request(
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
-def test_a_negative_leader_epoch(topic: str, wire: Wire) -> None:
-    wire.produce(topic, batch(b"x"))
+@pytest.mark.parametrize("records", [0, 1])
+def test_a_negative_leader_epoch(topic: str, wire: Wire, records: int) -> None:
+    for _ in range(records):
+        wire.produce(topic, batch(b"x"))
     partition = m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition
     request = m.OffsetForLeaderEpochRequest(
         replica_id=-2,

@@ -26,7 +26,7 @@ from ottla.log.options import LogConfig
 from ottla.log.producers import Origin
 from ottla.log.results import AppendInfo
 from ottla.metadata.image import NO_LEADER, PartitionState
-from ottla.records.batch import LOG_APPEND_TIME, NO_TIMESTAMP, Batch, Buffer
+from ottla.records.batch import LOG_APPEND_TIME, NO_LEADER_EPOCH, NO_TIMESTAMP, Batch, Buffer
 from ottla.records.validation import (
     LONG_BYTES,
     InvalidRecords,
@@ -403,9 +403,17 @@ class Partition:
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the newest epoch up to `epoch` (KIP-101). The leader's epoch ends at the log end."""
-        if epoch == self.state.leader_epoch:
-            return epoch, self.log.log_end_offset
-        return self.log.end_offset_for_epoch(epoch)
+        leader_epoch, log = self.state.leader_epoch, self.log
+        if epoch == leader_epoch:
+            return epoch, log.log_end_offset
+        latest = log.epochs.latest
+        if latest < leader_epoch and epoch < leader_epoch and epoch != NO_LEADER_EPOCH:
+            # The leader's epoch begins at the end of the log, although nothing has been written in it yet.
+            if latest == NO_LEADER_EPOCH:
+                return epoch, log.log_end_offset
+            if epoch > latest:
+                return latest, log.log_end_offset
+        return log.end_offset_for_epoch(epoch)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """Where the caller's log diverges from this one, or None (KIP-595)."""
