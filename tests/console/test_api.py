@@ -235,6 +235,11 @@ class TestRecords:
         assert console.ask("POST", "/topics/t/records", {"value": {"base64": "%"}}).status == 400
         assert console.ask("POST", "/topics/t/records", {"partition": 9}).status == 404
 
+    def test_records_without_a_key_are_spread_over_the_partitions(self, console: Console) -> None:
+        console.broker.topic("t").create(2)
+        sent = [console.ask("POST", "/topics/t/records", {"value": {"text": "v"}}).data for _ in range(64)]
+        assert {each["partition"] for each in sent} == {0, 1}
+
 
 class TestTail:
     def test_new_records_arrive_as_events(self, console: Console) -> None:

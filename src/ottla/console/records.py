@@ -6,6 +6,7 @@ import asyncio
 import base64
 import heapq
 import json
+import random
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -405,14 +406,14 @@ _CONTENT: Final = {
     },
 )
 async def produce(call: Call) -> Any:
-    """Write one record. A null value is a tombstone; without a partition the key decides, as in Kafka's clients."""
+    """Write one record. A null value is a tombstone. Without a partition, the key decides; without a key, chance."""
     client = call.source.client
     topic = await client.topic(call.path["topic"])
     like = await _like(call)
     key = _content(call.body["key"], "key") if "key" in call.body else like.key
     value = _content(call.body["value"], "value") if "value" in call.body else like.value
     headers = _headers(call.body["headers"]) if "headers" in call.body else list(like.headers)
-    default = partition_for(key, len(topic.partitions)) if key is not None else next(iter(topic.partitions))
+    default = partition_for(key, len(topic.partitions)) if key is not None else random.choice(tuple(topic.partitions))
     index = call.number("partition", default)
     if index not in topic.partitions:
         raise NotFound(f"topic {topic.name!r} has no partition {index}")
