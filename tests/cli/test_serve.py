@@ -176,7 +176,9 @@ def test_several_folders_with_workers(serve: type[Server], tmp_path: Path) -> No
 
 def test_a_file_instead_of_the_data_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    assert "file" in refused("--port", 0, "--data", "file", cwd=tmp_path)
+    said = refused("--port", 0, "--data", "file", cwd=tmp_path)
+    assert "file" in said
+    assert said.endswith("; choose another folder with --data, or use --ephemeral"), said
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ottla.config import Config, ConfigError
 from ottla.console.inside import inside_of
 from ottla.errors import KafkaError
 from ottla.lazy_imports import lazy
-from ottla.log.files import Disk, MemoryDisk
+from ottla.log.files import Disk, DiskFailure, MemoryDisk
 from ottla.server.broker import Broker, StartError, disk_for
 from ottla.server.net.busy_poll import pace_of_process
 from ottla.server.net.listener import ListenError
@@ -210,6 +210,9 @@ def run(arguments: argparse.Namespace) -> int:
         disk: Disk = MemoryDisk() if arguments.ephemeral else disk_for(config)
         where = "in memory" if arguments.ephemeral else f"data in {', '.join(config.log_dirs)}"
         return _run_on_loop(_serve(config, disk, where, arguments))
+    except DiskFailure as error:
+        print(f"ottla: {error}; choose another folder with --data, or use --ephemeral", file=sys.stderr)
+        return 1
     except (ConfigError, ListenError, StartError, KafkaError) as error:
         print(f"ottla: {error}", file=sys.stderr)
         return 1

@@ -182,7 +182,7 @@ class Setup:
             _raise_first(await admin.create_topics(client, new), "--topic")
         for path in self._seed_files:
             count = await first_records.write_first_records(client, path)
-            logger.info("%d records of %s written", count, path)
+            logger.info("records written from %s: %d", path, count)
 
     def announced(self) -> dict[str, Any]:
         """What the JSON line says about it."""
