@@ -17,14 +17,17 @@ from ottla.errors import (
     LogDirNotFound,
     MismatchedEndpointType,
     NoReassignmentInProgress,
+    NotCoordinator,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     ReplicaNotAvailable,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
+    UnsupportedAssignor,
 )
 from ottla.wire.messages import (
     AlterReplicaLogDirsRequest,
+    ConsumerGroupHeartbeatRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DescribeClusterRequest,
@@ -33,6 +36,7 @@ from ottla.wire.messages import (
     FetchRequest,
     ListPartitionReassignmentsRequest,
     OffsetForLeaderEpochRequest,
+    ShareGroupHeartbeatRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
@@ -125,6 +129,22 @@ def test_a_fetch_of_an_old_client_goes_to_the_leader(cluster: Clustered, unique:
         with cluster.wire(3) as wire:
             part = wire.fetch(topic, 0, version=version)
         check((version, part.error_code), (version, NotLeaderOrFollower.code))
+
+
+def test_heartbeats_are_checked_before_their_coordinator_is_found(
+    cluster: Clustered, unique: Unique, check: Check
+) -> None:
+    group, codes = unique("g"), set()
+    for broker in (1, 2, 3):
+        wrong = ConsumerGroupHeartbeatRequest(group_id=group, member_id="", member_epoch=0)
+        check(cluster.ask(broker, wrong, 1).error_code, InvalidRequest.code)
+        wrong = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=1, server_assignor="x")
+        check(cluster.ask(broker, wrong, 1).error_code, UnsupportedAssignor.code)
+        wrong = ShareGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=-7)
+        check(cluster.ask(broker, wrong, 1).error_code, InvalidRequest.code)
+        right = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=1)
+        codes.add(cluster.ask(broker, right, 1).error_code)
+    check(NotCoordinator.code in codes, True)
 
 
 def test_epochs_of_leaders(cluster: Clustered, unique: Unique, check: Check) -> None:

@@ -6,7 +6,7 @@ Each function returns a response, or a `Reply` if the answer must wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.answers import Answer, Reply, in_slices
 from ottla.coordinator.groups import description
@@ -26,6 +26,7 @@ from ottla.errors import (
     NotCoordinator,
     UnknownMemberId,
 )
+from ottla.lazy_imports import lazy
 from ottla.metadata.java_hash_order import java_computed_map, java_concurrent_map, partition_hash
 from ottla.metadata.topics import GROUP_METADATA_TOPIC
 from ottla.wire.messages import (
@@ -52,6 +53,11 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
 )
+
+if TYPE_CHECKING:
+    from ottla.coordinator.groups.consumer import validation as consumer_validation
+else:
+    consumer_validation = lazy("ottla.coordinator.groups.consumer.validation")
 
 DESCRIBED_AT_A_TIME: Final = 1000
 """Groups described in one step, which takes a few milliseconds; other requests run between two steps."""
@@ -136,6 +142,7 @@ def _single(response: LeaveGroupResponse) -> LeaveGroupResponse:
 def consumer_heartbeat(
     coordinator: GroupCoordinator, request: ConsumerGroupHeartbeatRequest, client: Client
 ) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
+    consumer_validation.validate(request, client.version, coordinator.settings.consumer_assignors)
     shard = coordinator.shard_for(request.group_id)
     return shard.run(shard.consumer.heartbeat(request, client))
 

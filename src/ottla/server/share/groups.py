@@ -9,6 +9,7 @@ from ottla.answers import Answer, Reply, then
 from ottla.coordinator.groups.requests import in_answers_order
 from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.description import describe as describe_share
+from ottla.coordinator.groups.share.protocol import validate
 from ottla.coordinator.share_state.state import NO_COUNT, NO_OFFSET, ShareKey, ShareState
 from ottla.enums import AclOperation, ResourceType
 from ottla.errors import (
@@ -46,6 +47,7 @@ OffsetOfPartition = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsR
 
 def heartbeat(ctx: RequestContext, request: ShareGroupHeartbeatRequest) -> Answer[ShareGroupHeartbeatResponse]:
     check_supported(ctx)
+    validate(request)
     shard = ctx.services.groups.shard_for(request.group_id)
     answer: Answer[ShareGroupHeartbeatResponse] = shard.run(shard.share.heartbeat(request, client_of(ctx)))
     return answer

@@ -13,6 +13,7 @@ from ottla.coordinator.groups.consumer.assignors import MemberSpec
 from ottla.coordinator.groups.share import offsets as share_offsets
 from ottla.coordinator.groups.share.assignor import assign_simple
 from ottla.coordinator.groups.share.description import describe as describe_share
+from ottla.coordinator.groups.share.protocol import validate
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.errors import (
     CoordinatorNotAvailable,
@@ -88,6 +89,7 @@ def beat(
         group_id=group_id, member_id=member_id, member_epoch=epoch, rack_id=rack, subscribed_topic_names=topics
     )
     try:
+        validate(request)
         return world.shard.run(world.shard.share.heartbeat(request, Client("client", "/127.0.0.1", 1)))
     except KafkaError as error:
         return error.code

@@ -34,7 +34,7 @@ from ottla.coordinator.groups.consumer.records import (
     target_record,
 )
 from ottla.coordinator.groups.interfaces import NO_MEMBER, join_error
-from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol, is_blank
+from ottla.coordinator.groups.modern import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ModernProtocol
 from ottla.coordinator.groups.records import CoordinatorRecord
 from ottla.coordinator.runtime.interfaces import Client
 from ottla.coordinator.runtime.result import NOTHING, Result
@@ -42,10 +42,8 @@ from ottla.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupMaxSizeReached,
-    InvalidRequest,
     KafkaError,
     UnreleasedInstanceId,
-    UnsupportedAssignor,
 )
 from ottla.wire.messages import (
     ConsumerGroupHeartbeatRequest,
@@ -90,7 +88,7 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, client: Client
     ) -> Result[ConsumerGroupHeartbeatResponse]:
-        self._validate(request, client.version)
+        """The answer to a request that `validation.validate` accepts."""
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
         records: list[CoordinatorRecord] = []
@@ -133,38 +131,6 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
         if joins or is_full or _partitions(changed) != _partitions(member):
             response.assignment = _assignment(changed)
         return Result(records, response)
-
-    def _validate(self, request: ConsumerGroupHeartbeatRequest, version: int) -> None:
-        # Before v1 the broker generates the id of a joining member; other requests need one, unless the epoch is wrong.
-        needs_id = version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH
-        if needs_id and is_blank(request.member_id):
-            raise InvalidRequest("MemberId can't be empty.")
-        if is_blank(request.group_id):
-            raise InvalidRequest("GroupId can't be empty.")
-        if request.instance_id is not None and is_blank(request.instance_id):
-            raise InvalidRequest("InstanceId can't be empty.")
-        if request.rack_id is not None and is_blank(request.rack_id):
-            raise InvalidRequest("RackId can't be empty.")
-        if request.member_epoch == JOIN_EPOCH:
-            if request.rebalance_timeout_ms == -1:
-                raise InvalidRequest("RebalanceTimeoutMs must be provided in first request.")
-            if request.topic_partitions is None or request.topic_partitions:
-                raise InvalidRequest("TopicPartitions must be empty when (re-)joining.")
-            if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-                raise InvalidRequest(
-                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-                )
-        elif request.member_epoch == LEAVE_STATIC_EPOCH:
-            if request.instance_id is None:
-                raise InvalidRequest("InstanceId can't be null.")
-        elif request.member_epoch < LEAVE_STATIC_EPOCH:
-            raise InvalidRequest("MemberEpoch is invalid.")
-        supported = self._shard.settings.consumer_assignors
-        if request.server_assignor is not None and request.server_assignor not in supported:
-            raise UnsupportedAssignor(
-                f"ServerAssignor {request.server_assignor} is not supported. "
-                f"Supported assignors: {', '.join(supported)}."
-            )
 
     def _group(self, group_id: str, create: bool, records: list[CoordinatorRecord]) -> ConsumerGroup:
         """The group, or a draft of it that becomes real when the records are replayed."""

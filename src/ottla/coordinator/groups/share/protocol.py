@@ -83,7 +83,7 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
     # -- the request
 
     def heartbeat(self, request: ShareGroupHeartbeatRequest, client: Client) -> Result[ShareGroupHeartbeatResponse]:
-        _validate(request)
+        """The answer to a request that `validate` accepts."""
         if request.member_epoch == LEAVE_EPOCH:
             return self._leave(request)
         joins = request.member_epoch == JOIN_EPOCH
@@ -324,7 +324,8 @@ PROTOCOL = ShareProtocol
 """The class that a shard instantiates."""
 
 
-def _validate(request: ShareGroupHeartbeatRequest) -> None:
+def validate(request: ShareGroupHeartbeatRequest) -> None:
+    """What a request must contain. As in Kafka, this is checked before the coordinator of the group is found."""
     if not request.member_id or len(request.member_id) > SHARE_MEMBER_ID_MAX:
         raise InvalidRequest("")
     if is_blank(request.member_id):
