@@ -66,5 +66,5 @@ def unquote(literal: str) -> str:
         return _SIMPLE.get(code, code)
 
     value = _ESCAPE.sub(replace, literal[1:-1])
-    # Two escapes can make one character; half of one is no text, and answers could not contain it.
+    # Two escapes can form one character. Half of a character is not valid text, so no answer could contain it.
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if "\\" in literal else value
