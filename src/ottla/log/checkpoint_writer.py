@@ -36,7 +36,8 @@ class FolderCheckpoints(Protocol):
 
 
 class CheckpointWriter:
-    """Writes them into the folder. Unchanged offsets are not written again, so an idle broker leaves the disk alone."""
+    """Writes the checkpoints into the folder. Unchanged offsets are not written again, so an idle broker leaves the
+    disk alone."""
 
     def __init__(self, disk: Disk, background: Background | None) -> None:
         """Writes in the `background` if it is given, because waiting for a disk would block every connection."""
@@ -60,7 +61,7 @@ class CheckpointWriter:
             def work() -> None:
                 try:
                     with self._lock:
-                        if not self._closing:  # otherwise newer offsets are written or about to be
+                        if not self._closing:  # otherwise newer offsets were or will be written
                             checkpoints.write_offsets(self._disk, path, offsets)
                             self._written[path] = offsets
                 finally:

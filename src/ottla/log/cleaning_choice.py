@@ -47,7 +47,7 @@ class LogToClean(NamedTuple):
 
 
 def source_of(segment: Segment) -> Source:
-    """An index that is not loaded has the size of its file."""
+    """The segment as the cleaner's input. The file's size stands for an index that is not loaded."""
     offsets, times = segment.offset_index, segment.time_index
     return Source(
         segment.base_offset,

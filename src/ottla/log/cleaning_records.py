@@ -179,7 +179,8 @@ def _rebuilt(
 
 
 def filter_legacy(batch: LegacyBatch, keep: KeepRecord, *, retain_empty: bool) -> tuple[bytes | memoryview | None, int]:
-    """Like `filter_batch`, for a message of format 0 or 1. It cannot be empty, so one that must stay is kept whole."""
+    """Like `filter_batch`, for a message of format 0 or 1. Such a message cannot be empty, so one that must stay is
+    kept whole."""
     batch.ensure_valid()
     records: list[Record] = list(batch.records())
     kept = [record for record in records if keep(record.offset, record.key, record.value is not None)]

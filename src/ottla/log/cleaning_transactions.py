@@ -23,7 +23,8 @@ class CleanedTransactions:
     def __init__(
         self, aborted: Sequence[AbortedTransaction], from_offset: int, keep: Callable[[AbortedTransaction], object]
     ) -> None:
-        """`aborted` are those that touch the log from `from_offset` on. `keep` gets those whose marker stays."""
+        """`aborted`: the aborted transactions that touch the log from `from_offset` on. `keep` is called for those
+        whose marker stays."""
         relevant = (entry for entry in aborted if entry.last_offset >= from_offset)
         self._aborted = deque(sorted(relevant, key=lambda entry: entry.first_offset))
         self._keep = keep

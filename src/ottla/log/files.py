@@ -43,8 +43,8 @@ THREAD_OPEN_FILES = 16
 LOCK_FILE = ".lock"
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""New folders and files are readable only for the broker's user: the metadata holds keys of SCRAM users, the logs
-records. Existing files keep their mode, so that an owner can open them to others."""
+"""New folders and files are readable only by the broker's user: the metadata holds keys of SCRAM users, and the logs
+hold records. Existing files keep their mode, so that an owner can open them to others."""
 
 
 _OF_FOLDER: Final = frozenset(
@@ -218,7 +218,7 @@ class PosixDisk:
         """The files that are open, in the order in which `close_unused` looks at them."""
         self.lock_handle = -1
         self.is_offline = False
-        """It failed, and is not used until the next start."""
+        """Whether the folder failed. It is then not used until the next start."""
         self.on_failure: FolderFailure | None = None
 
     def failure(self, action: str, path: str, error: OSError) -> DiskFailure:
@@ -400,7 +400,7 @@ class PosixDisk:
         return True
 
     def lock(self) -> None:
-        """Keep other processes out of this folder while this one lives."""
+        """Keep other processes out of this folder while this one runs."""
         if self.lock_handle >= 0:
             return
         try:

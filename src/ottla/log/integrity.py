@@ -62,7 +62,8 @@ def check_files(folder: str, sizes: Mapping[str, int]) -> None:
 def missing_ranges(segments: Sequence[Segment], orphans: Iterable[int], *, compacted: bool) -> list[tuple[int, int]]:
     """Offsets from .. to (exclusive) that are in no segment and that compaction did not remove.
 
-    `orphans` are the offsets of index files without a log file after a clean stop, which interrupts no deletion.
+    `orphans` are the offsets of index files without a log file after a clean stop, which cannot have interrupted a
+    deletion.
     """
     bases = [segment.base_offset for segment in segments]
     ranges = []

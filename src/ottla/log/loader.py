@@ -242,7 +242,8 @@ class _Loader:
                 return
 
     def _report_missing(self, end: int) -> None:
-        """Recovery reports what it cuts. Earlier losses only show after a clean stop, by its recovery point."""
+        """Recovery reports what it cuts. Earlier losses are only visible after a clean stop, from its recovery
+        point."""
         if end < self.recovery_point and self.clean:
             logger.error(
                 "%s: the log ends at offset %d, but went up to %d when it was closed; whatever removed the rest, "

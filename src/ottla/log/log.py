@@ -240,7 +240,7 @@ class Log:
     def append_run(self, batches: Sequence[Batch], leader_epoch: int) -> Sequence[int]:
         """Append batches of several requests as leader with a single write. Returns their first offsets.
 
-        Takes only the leading batches that directly follow each other, and no batch if a segment would have to roll.
+        Appends only the leading batches that directly follow each other, and no batch if a segment would have to roll.
         """
         count, state = self.producers.run_of(batches)
         batches = batches[:count]

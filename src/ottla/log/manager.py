@@ -373,7 +373,7 @@ class LogManager:
         self._off_the_loop(remove)
 
     def _off_the_loop(self, work: Callable[[], None]) -> None:
-        """Unlinking large files takes long, except in memory."""
+        """Run `work` in the background: unlinking large files takes long, except in memory."""
         if self._background is None or self._closing or self.disk.for_thread() is self.disk:
             work()
         else:
@@ -388,7 +388,7 @@ class LogManager:
         self.write_checkpoint(checkpoints.RECOVERY_POINTS_FILE, points)
 
     def checkpoint_start_offsets(self) -> None:
-        """Only those above the base offset of the first segment."""
+        """Checkpoint only the start offsets above the base offset of the first segment."""
         starts = {
             key: log.log_start_offset
             for key, log in self._logs.items()

@@ -2,7 +2,7 @@
 
 The first part of a path is the name of a partition's folder, which determines the location. Everything else is in the
 first folder. Checkpoints, `meta.properties` and the clean-stop marker are in each folder for its own partitions
-(`parts`), as in Apache Kafka. So one folder or all of them can be used with Apache Kafka and back.
+(`parts`), as in Apache Kafka. So one folder, or all of them, can move to Apache Kafka and back.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class MultiDirDisk(PosixDisk):
             self._held[part.root] -= _counts(folder)
 
     def keep_only(self, keys: Container[tuple[str, int]]) -> None:
-        """Other processes have the other partitions: forget where they are, and do not count them."""
+        """Other processes own the other partitions: forget where they are, and do not count them."""
         for folder in list(self._places):
             found = parse_folder(folder)
             if found is not None and folder != METADATA_FOLDER and found[:2] not in keys:

@@ -55,7 +55,7 @@ class OffsetMap:
         marks: Sequence[int]
         first, count = base_offset + offset_deltas[0], len(keys)
         if offset_deltas == list(range(offset_deltas[0], offset_deltas[0] + count)):
-            marks = range(first << 1, first + count << 1, 2)  # almost always; the list takes twice the time
+            marks = range(first << 1, first + count << 1, 2)  # almost always true; the list takes twice the time
         else:
             marks = [base_offset + delta << 1 for delta in offset_deltas]
         self._marks.update(zip(keys, marks, strict=True))
@@ -65,7 +65,7 @@ class OffsetMap:
         return self._marks.get(key if len(key) < DIGEST_BYTES else digest(key), -2) >> 1
 
     def newest(self) -> NewestOffsets:
-        """Only the offsets, once all keys are in."""
+        """Only the offsets. Call this after all keys were added."""
         return NewestOffsets(array("q", sorted(self._marks.values())), self._has_tombstones)
 
 

@@ -93,7 +93,7 @@ class Moves:
         return list(self._moves.values())
 
     def start(self, key: TopicPartition, target: PosixDisk) -> None:
-        """Move a log there. Ends a running move of the log to another place."""
+        """Move a log to `target`. Cancels a move of this log to another folder."""
         under_way = self._moves.get(key)
         if under_way is not None and under_way.target is target:
             return
@@ -115,7 +115,7 @@ class Moves:
             self._disk.remove_tree(move.folder)
 
     def stop(self) -> None:
-        """Unfinished moves start again at the next start."""
+        """Stop all moves. Unfinished ones begin again at the next start."""
         self._is_stopped = True
         for move in self._moves.values():
             move.is_off = True

@@ -86,10 +86,10 @@ class Segment:
         suffix: str = "",
         roll_jitter_ms: int = 0,
     ) -> None:
-        """`sizes` is a scan of the folder for an existing segment. Without it a new one is created.
+        """For an existing segment, `sizes` is a scan of its folder. Without it a new segment is created.
 
         The first append creates its files, because most partitions of a broker may be empty. Only a segment that does
-        not start at 0 gets its log immediately: the name holds the offset where the log continues.
+        not start at 0 gets its log file immediately: the file name holds the offset where the log continues.
         """
         self._disk = disk
         self.folder = folder
@@ -163,7 +163,7 @@ class Segment:
     def take_back(self, next_offset: int) -> None:
         """Undo the last append, whose first record had `next_offset`, because it could not be kept.
 
-        Never fails: if the disk cannot do it now, it must before the next append.
+        Never fails: if the disk cannot do it now, it is done before the next append.
         """
         size, self._max_timestamp, self._max_timestamp_offset, self._bytes_since_index = self._before_append
         self.log.take_back(size)

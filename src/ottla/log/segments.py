@@ -17,7 +17,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 class LogSegments:
-    """At least one. The last is the active one, which receives appends. The log removes files."""
+    """Holds at least one segment. The last one is active and receives appends. The log removes the files."""
 
     __slots__ = ("_bases", "active", "all")
 

@@ -47,7 +47,8 @@ class BrokerChanges:
         return records
 
     def folders_failed(self, broker_id: int, directory_ids: Collection[bytes]) -> list[Message]:
-        """Folders of a running broker failed: it leaves leadership and ISR of the partitions in them (KIP-858)."""
+        """Folders of a running broker failed: it no longer leads the partitions in them and leaves their ISR
+        (KIP-858)."""
         broker = self._image.brokers[broker_id]
         failed = set(directory_ids).intersection(broker.log_dirs)
         if not failed:
@@ -62,7 +63,7 @@ class BrokerChanges:
         return [*self._without(broker_id, places), change]
 
     def without_folders(self, broker_id: int) -> list[Message]:
-        """A broker registered without some of its folders: it does not lead what is in them."""
+        """A broker registered without some of its folders: it does not lead the partitions in them."""
         places = [(t, p) for t, p in self._in_isr(broker_id) if not self._image.has_online_folder(p, broker_id)]
         return list(self._without(broker_id, places))
 
@@ -96,7 +97,7 @@ class BrokerChanges:
         ]
 
     def came_back_unclean(self, broker_id: int) -> list[Message]:
-        """The ends of its logs may be lost: it is not a safe leader before it has caught up (KIP-966)."""
+        """The ends of the broker's logs may be lost, so it is not a safe leader until it has caught up (KIP-966)."""
         there = {id(p): (t, p) for t, p in (*self._in_isr(broker_id), *self._in_elr(broker_id))}
         records: list[Message] = []
         for topic, partition in there.values():

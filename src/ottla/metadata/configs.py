@@ -1,7 +1,7 @@
 """Config changes: checks AlterConfigs and IncrementalAlterConfigs, and returns their records.
 
 The changes of one resource are applied together or not at all. As in Kafka, the error code depends on the kind of
-resource: a bad value of a broker is an INVALID_REQUEST, that of a topic an INVALID_CONFIG.
+resource: a bad value for a broker is an INVALID_REQUEST, for a topic it is an INVALID_CONFIG.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConfigChanges:
         self._try_broker = check
 
     def replace(self, resource: Resource, changes: Sequence[ConfigChange]) -> list[Message]:
-        """The records that replace all settings by these (AlterConfigs)."""
+        """The records that replace all settings with these (AlterConfigs)."""
         check_form(changes)
         self.check_kind(resource)
         current = self._image.configs.get(resource, {})
@@ -219,7 +219,7 @@ def check_form(changes: Sequence[ConfigChange]) -> None:
 
 
 def _in_kafkas_order(kind: int, changes: Sequence[ConfigChange]) -> Sequence[ConfigChange]:
-    """In the order in which Kafka checks them.
+    """The changes in the order in which Kafka checks them.
 
     A broker's changes keep their order, and unknown operations are refused first; others are in a map by name.
     """

@@ -26,7 +26,7 @@ METADATA_TRANSACTIONS = 13
 
 CHANGED_RECORDS = frozenset({8, 11, 13, 14, 15, 17, 23, 30})
 """The levels of metadata.version that added records or fields, as Kafka 4.3.1 counts them. A downgrade would lose
-these, so Kafka only goes back over the other levels."""
+these, so Kafka only allows downgrades across the other levels."""
 
 NEEDED_METADATA: dict[tuple[str, int], int] = {(ELIGIBLE_LEADERS, 1): 23}
 """The metadata.version that a level of a feature depends on."""
@@ -101,7 +101,7 @@ def _set_min_isr_once(image: MetadataImage, min_insync_replicas: int) -> list[Me
 
 
 def _reason_against(image: MetadataImage, node_id: int, update: FeatureUpdate, metadata_version: int) -> str | None:
-    """`metadata_version` is the one that applies after all updates."""
+    """The reason to refuse an update. `metadata_version` is the version that applies after all updates."""
     name, level, kind = update
     refused = f"Invalid update version {level} for feature {name}. "
     if kind not in _UPGRADE_TYPES:

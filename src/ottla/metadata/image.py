@@ -22,7 +22,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 NO_LEADER = -1
 MIGRATING, UNASSIGNED = bytes(16), bytes(15) + b"\1"
-"""Instead of a folder's id: in metadata from before KIP-858, and if the broker has not reported the folder yet."""
+"""Placeholders for a folder's id: in metadata from before KIP-858, and until the broker has reported the folder."""
 KRAFT_VERSION = "kraft.version"
 
 
@@ -126,7 +126,8 @@ class Acl(NamedTuple):
 
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
-"""The entity of a quota: (type, name), sorted by type. Without a name: the default for all that have no own quota."""
+"""The entity of a quota: (type, name), sorted by type. Without a name it is the default for all entities without their
+own quota."""
 
 
 class MetadataImage:
@@ -195,7 +196,7 @@ class MetadataImage:
         return self.configs.get((ConfigResourceType.TOPIC, name), {})
 
     def all_topics(self) -> list[TopicState]:
-        """In Kafka's order: by the hashes of their names."""
+        """All topics in Kafka's order: by the hashes of their names."""
         if self._in_hash_order is None:
             self._in_hash_order = [self.topics[name] for name in scala_map(self.topics, java_hash)]
         return self._in_hash_order
@@ -325,7 +326,7 @@ class MetadataImage:
             self.features[record.name] = record.feature_level
 
     def _kraft_version(self, record: control.KRaftVersionRecord, offset: int) -> None:
-        """The quorum writes this one itself, in a control record."""
+        """Not stored here: the quorum writes this record itself, as a control record."""
         self.features[KRAFT_VERSION] = record.k_raft_version
 
     def _register_broker(self, record: stored.RegisterBrokerRecord, offset: int) -> None:

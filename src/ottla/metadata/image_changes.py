@@ -43,7 +43,8 @@ def changes_between(old: MetadataImage, new: MetadataImage) -> Iterator[Message]
 
 
 def _steps(old: PartitionState, new: stored.PartitionRecord) -> Iterator[stored.PartitionChangeRecord]:
-    """As many changes as the epochs show: each bumps the partition's epoch, and some bump the leader epoch."""
+    """As many changes as the difference of the epochs shows: each bumps the partition's epoch, and some bump the leader
+    epoch."""
     count, elections = new.partition_epoch - old.partition_epoch, new.leader_epoch - old.leader_epoch
     for number in range(count):
         change = stored.PartitionChangeRecord(partition_id=new.partition_id, topic_id=new.topic_id)

@@ -163,7 +163,8 @@ class Partition:
         return bytes_to_check(records, self._options, self._clock.now_ms())
 
     def checked(self, records: Buffer, produce_version: int, *, in_thread: bool) -> Steps[Validated | None]:
-        """Validate a client's records, for `append_checked`. With a thread, nothing else may change them."""
+        """Validate a client's records, for `append_checked`. If this runs in a thread, the caller must not change
+        them."""
         options, now_ms = self._options, self._clock.now_ms()
         try:
             if not in_thread:
@@ -180,7 +181,7 @@ class Partition:
         return self._append(validated.batch, origin, validated.append_time_ms)
 
     def append_batch(self, batch: Batch, produce_version: int) -> AppendInfo | None:
-        """Like `append`, for one batch of the current format from a request. None if it takes long."""
+        """Like `append`, for one batch of the current format from a request. None if that would take long."""
         options, now_ms = self._options, self._clock.now_ms()
         if options.takes_unread and may_store_as_is(batch, options, now_ms):
             return self._append(batch, Origin.CLIENT, NO_TIMESTAMP)
@@ -275,7 +276,8 @@ class Partition:
             watcher.appended(byte_count)
 
     def when_committed(self, offset: int, committed: Committed) -> None:
-        """Call back once `offset` is committed, or with an error if it cannot be. Immediate if it already is."""
+        """Call back once `offset` is committed, or with an error if it cannot be. Calls back immediately if it already
+        is."""
         leadership = self.leadership
         if leadership is not None:
             leadership.when_committed(offset, committed)
@@ -398,7 +400,7 @@ class Partition:
 
     def epoch_of_first_offset(self) -> int:
         epoch = self.log.epochs.epoch_for_offset(self.log.log_start_offset)
-        # Kafka's leaders record their epoch when they start to lead; here the first record does.
+        # Kafka's leaders record their epoch when they start to lead; here the first record does this.
         return self.state.leader_epoch if epoch < 0 else epoch
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The broker: storage, its part of the cluster and its listeners, started and stopped in order."""
+"""The broker: starts and stops its storage, its part of the cluster and its listeners, in order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _NEVER_MS = 1 << 62
 
 
 def disk_for(config: Config) -> PosixDisk:
-    """The data folders that the settings name."""
+    """A disk over the configured data folders."""
     folders, metadata_folder = config.log_dirs, config["metadata.log.dir"]
     if len(folders) == 1 and metadata_folder == folders[0]:
         return PosixDisk(folders[0])
@@ -78,7 +78,7 @@ class StartError(Exception):
 
 
 class Broker:
-    """A broker, put together from its parts. Start it on the running event loop; `stop` leaves nothing behind."""
+    """A broker, assembled from its parts. Start it on the running event loop; `stop` leaves nothing behind."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Broker:
         registry: Registry | None = None,
         topology: Topology | None = None,
     ) -> None:
-        """`topology` describes the broker's surroundings; without one it is a single broker."""
+        """`topology` describes the broker's surroundings; without it, this is a single broker."""
         config = config if config is not None else Config.load(preset="dev", overrides={"listeners": _ANY_PORT})
         self._current = CurrentConfig(config)
         self.disk: Disk = disk if disk is not None else MemoryDisk()
@@ -115,7 +115,7 @@ class Broker:
         self.security: Security
         self.access = Access()
         self.services: Services
-        """What handlers use."""
+        """The services that request handlers use."""
         self.metadata_log: MetadataSource
         self._listeners: list[BoundListener] = []
         self.connections: Connections
@@ -125,16 +125,16 @@ class Broker:
         self.producer_ids: ProducerIds
         self.peer_server: PeerServer
         self.has_halted = False
-        """It stopped because of its disk."""
+        """Whether it stopped because of its disk."""
         self.on_halt: Callable[[], None] = lambda: None
-        """Called when that happened."""
+        """Called after such a stop."""
         self.wildcard_listeners: frozenset[str] = frozenset()
         """Listeners on all interfaces without an advertised address."""
         self._running = False
         self.topology = topology if topology is not None else Topology()
         self.topology.assemble(self)
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bind, open the data folder, register, and accept clients. Nothing is changed if a port cannot be bound."""
@@ -230,7 +230,7 @@ class Broker:
 
     @property
     def is_running(self) -> bool:
-        """Clients are served."""
+        """Whether clients are served."""
         return self._running
 
     async def __aenter__(self) -> Self:
@@ -264,13 +264,14 @@ class Broker:
         )
 
     def open_log_dirs(self) -> None:
-        """With several data folders, find out which log is in which."""
+        """With several data folders, find out which log is in which folder."""
         if self.disk.is_spread:
             assert isinstance(self.disk, multi_dir_disk.MultiDirDisk)
             self.log_dirs = log_dirs.LogDirs(self, self.disk)
 
     def _watch_folders(self) -> None:
-        """Handle failures of data folders on the loop, in whatever thread they occur, after the current call."""
+        """Handle failures of data folders on the loop, regardless of the thread in which they occur, after the current
+        call."""
         if isinstance(self.disk, PosixDisk):
 
             def failed(root: str, what: str) -> None:
@@ -279,7 +280,7 @@ class Broker:
             self.disk.watch(failed)
 
     def folder_failed(self, root: str, what: str) -> None:
-        """Without the folder of the metadata, or without any folder, a broker stops at once, as Apache Kafka does."""
+        """A broker that loses its metadata folder, or its last folder, stops at once, as Apache Kafka does."""
         if not self._running or (self.log_dirs is not None and self.log_dirs.take_offline(root, what)):
             return
         logger.critical(
@@ -393,7 +394,7 @@ class Broker:
         )
 
     def _follow_dynamic_config(self, records: Sequence[Message]) -> None:
-        """Dynamic settings apply as soon as they are in the metadata; partitions read them next."""
+        """Apply dynamic settings as soon as they are in the metadata, before the partitions read them."""
         if any(
             isinstance(record, stored.ConfigRecord) and record.resource_type == ConfigResourceType.BROKER
             for record in records
@@ -482,7 +483,7 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value of `bootstrap.servers` for a client."""
         if not self._running:
             raise RuntimeError("the broker is not running; start it before asking for its bootstrap address")
         host, port = self.addresses[0]
@@ -532,7 +533,7 @@ class Broker:
 
     @property
     def metadata_epoch(self) -> int:
-        """The leader epoch of the metadata quorum: one more with every start."""
+        """The leader epoch of the metadata quorum: it increases by one with every start."""
         return self.metadata_log.leader_epoch
 
     @property

@@ -204,7 +204,7 @@ class Topology:
         self.broker.controller.create_internal_topic(SHARE_STATE_TOPIC)
         then(None)
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------
 
     async def before_serving(self) -> None:
         """Everything is loaded; clients are accepted after this."""

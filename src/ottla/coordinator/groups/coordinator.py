@@ -41,7 +41,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         self._timer = timer
         self._sweep: TimerHandle | None = None
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         self._is_running = True

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 EVENTS_MAX: Final = 200
 """For one group."""
 ALL_EVENTS_MAX: Final = 2000
-"""For one coordinator, 0.6 MB; there are 50 of them by default. Clients choose the names of groups and their number."""
+"""For one shard of the coordinator: 0.6 MB. There are 50 shards by default. Clients choose the names of groups and
+their number."""
 
 GENERATION: Final = "generation"
 JOINED: Final = "joined"
@@ -40,7 +41,7 @@ class GroupHistory:
         self._events: dict[str, deque[GroupEvent]] = {}
         self._counts: Counter[str] = Counter()
         self._size = 0
-        """Of the events in `_events`."""
+        """The number of events in `_events`."""
 
     def note(self, group_id: str, event: GroupEvent) -> None:
         events = self._events.pop(group_id, None)
@@ -65,5 +66,5 @@ class GroupHistory:
         return self._counts[kind]
 
     def of(self, group_id: str) -> tuple[GroupEvent, ...]:
-        """Oldest first."""
+        """The events of a group, oldest first."""
         return tuple(self._events.get(group_id, ()))

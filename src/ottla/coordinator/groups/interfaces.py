@@ -169,7 +169,7 @@ class GroupProtocol(ABC, Generic[GroupT]):
     def replay(self, key: Any, value: Any) -> None:
         """The only place where persisted state changes. A value of None is a tombstone."""
 
-    # -- life of the shard
+    # -- lifecycle of the shard
 
     @abstractmethod
     def on_loaded(self, group: GroupT) -> None:

@@ -264,7 +264,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
         return group_hash(topics, self._shard.topic_hashes)
 
     def on_topics_changed(self, names: Iterable[str]) -> None:
-        """Groups that depend on them check again at their next heartbeat."""
+        """Groups that depend on these topics check again at their next heartbeat."""
         changed = set(names)
         for group in self.groups():
             if any(map(group.depends_on, changed)):
@@ -382,7 +382,7 @@ class ModernProtocol(GroupProtocol[GroupT], Generic[GroupT]):
 
 
 def members_in_order(members: Mapping[str, T]) -> list[T]:
-    """In the order of Kafka's hash map, which puts each member more than once."""
+    """In the order of Kafka's hash map, into which Kafka puts each member more than once."""
     slots = FIRST_SLOTS
     for size in range(len(members) + 1):
         slots = timeline_slots(size, slots)

@@ -104,7 +104,7 @@ def heartbeat(coordinator: GroupCoordinator, request: HeartbeatRequest) -> Heart
     try:
         shard = coordinator.shard_for(request.group_id)
     except CoordinatorLoadInProgress:
-        # The member is not loaded yet and will then have a full session: no need for an error.
+        # The member is not loaded yet. It will get a full session after loading, so no error is needed.
         return HeartbeatResponse()
     group = shard.groups.get(request.group_id)
     if group is None:

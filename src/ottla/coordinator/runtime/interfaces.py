@@ -57,7 +57,7 @@ class TopicView(Protocol):
     def partition_count(self) -> int: ...
 
     def racks(self, partition: int) -> Sequence[str]:
-        """The racks of a partition's replicas, without those that have none."""
+        """The racks of a partition's replicas, without replicas that have no rack."""
         ...
 
 

@@ -108,7 +108,7 @@ class CoordinatorShard:
                 count = 0
 
     def load(self, batches: Iterable[Batch]) -> None:
-        """The same in one step."""
+        """Like `loading`, but in one step."""
         for _ in self.loading(batches):
             pass
 

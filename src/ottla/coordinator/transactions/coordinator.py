@@ -97,7 +97,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         self._timers: dict[str, TimerHandle] = {}
         self._retries: set[TransactionShard] = set()
 
-    # -- life
+    # -- lifecycle
 
     def start(self) -> None:
         self._is_running = True

@@ -95,7 +95,7 @@ class Completion:
         self.waiting = set(partitions)
         self.on_their_way: set[TopicPartition] = set()
         """Sent but not answered yet. These are not sent again: a second marker could arrive after the producer has
-        begun its next transaction. It would end that one, or be refused as if the first marker had been."""
+        begun its next transaction. It would end that one, or be refused, as if the first marker had been refused."""
         self.answered_early = False
         self.given_up = False
         self._then = then

@@ -119,7 +119,7 @@ def _model(
 
 
 def _is_cut(records: FileRegion | bytes | memoryview) -> bool:
-    """Whether even the first batch is incomplete: only the oldest versions get such a part."""
+    """Whether even the first batch is incomplete: only the oldest versions get a partial batch."""
     head = records.head(LOG_OVERHEAD) if isinstance(records, FileRegion) else records[:LOG_OVERHEAD]
     return len(head) < LOG_OVERHEAD or entry_size(head) > len(records)
 
@@ -199,7 +199,7 @@ class Reading:
             except _NOT_READ as error:
                 self.failed = True
                 if self.has_waited:
-                    # It was found before the wait, so Kafka notices the error while it reads.
+                    # The partition was found before the wait, so Kafka notices the error while it reads.
                     self.results.append((key, wanted, _failed(wanted.index, error.code)))
                     continue
                 refused = unknown_ids if isinstance(error, UnknownTopicId) else not_read
@@ -223,7 +223,7 @@ class Reading:
             self.results += not_read
 
     def partition(self, key: PartitionKey, wanted: SessionPartition) -> Partition:
-        """The partition that a fetch names, by topic id from v13 on."""
+        """The partition of a fetch, looked up by topic id from v13 on."""
         name, index = key
         broker = self.ctx.services
         is_id_known = True
@@ -314,7 +314,7 @@ class Reading:
         )
 
     def _hint(self, wanted: SessionPartition, partition: Partition, **where: Any) -> PartitionData:
-        """No records, but the replica to read from; answered immediately."""
+        """An answer without records that names the replica to read from; sent immediately."""
         self.failed = True
         return PartitionData(
             partition_index=wanted.index,
@@ -354,7 +354,7 @@ class Reading:
                     ]
 
     def response(self) -> FetchResponse:
-        """The answer; an incremental one names only the partitions that have something new."""
+        """The answer; an incremental one lists only the partitions that have something new."""
         session = self.plan.session
         response = FetchResponse(session_id=session.session_id if session is not None else 0)
         quotas = self.ctx.services.quotas
@@ -388,7 +388,8 @@ class Reading:
         return response
 
     def _refuse_nameless(self) -> None:
-        """Kafka compares a topic with the zero id by its name with the next one, and fails if it has no name."""
+        """Refuse a topic with neither name nor id: Kafka fails when it compares its name with that of the next
+        topic."""
         if any(key[0] == ZERO_UUID for key, _, _ in self.results[:-1]):
             if self.plan.full and self.plan.session is not None:
                 self.ctx.services.fetch_sessions.close(self.plan.session)  # the client gets no answer
@@ -405,7 +406,7 @@ class Reading:
             ]
 
     def _news(self, wanted: SessionPartition, data: PartitionData) -> bool:
-        """Whether this partition has news for the session's client; remembers what was sent."""
+        """Whether this partition has anything new for the session's client; remembers what was sent."""
         news = (
             self.plan.full
             or data.error_code != NONE
@@ -414,7 +415,7 @@ class Reading:
             or data.preferred_read_replica >= 0
         )
         if data.error_code != NONE:
-            # After an error the client starts again: the next answer must have everything.
+            # After an error the client starts again: the next answer must contain everything.
             wanted.sent_high_watermark = -1
             return True
         if wanted.sent_high_watermark != data.high_watermark:
@@ -499,7 +500,7 @@ def _not_read(index: int, code: int) -> PartitionData:
 def _converted(records: FileRegion | bytes, wanted: SessionPartition, version: int) -> Steps[bytes]:
     """The batches in the message format of an old fetch version; such clients do not support zstd."""
     if isinstance(records, FileRegion):
-        # As much as is converted for one answer, which is less than the client may ask for.
+        # Read only as much as one answer converts, which may be less than the client asked for.
         raw = records.head(LOG_OVERHEAD)
         if len(raw) == LOG_OVERHEAD:
             raw = records.head(max(_CONVERTED_BYTES_MAX, entry_size(raw)))

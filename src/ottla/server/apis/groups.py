@@ -1,4 +1,5 @@
-"""Group membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, and looking at groups."""
+"""Group membership: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, ConsumerGroupHeartbeat, and listing, describing and
+deleting groups."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def _join_error(ctx: RequestContext, request: JoinGroupRequest, error: KafkaErro
     on_error=_join_error,
 )
 def join_group(ctx: RequestContext, request: JoinGroupRequest) -> Answer[JoinGroupResponse]:
-    """v0–v9. v0 has no rebalance timeout; v4 a new member must come back with its id (KIP-394); v5 static members
+    """v0–v9. v0 has no rebalance timeout; v4 a new member must join again with its id (KIP-394); v5 static members
     (KIP-345); v7 the protocol type in the answer; v9 a static leader may skip the assignment (KIP-814)."""
     return requests.join(ctx.services.groups, request, client_of(ctx))
 
@@ -123,7 +124,7 @@ def _described_error(ctx: RequestContext, request: DescribeGroupsRequest, error:
     on_error=_described_error,
 )
 def describe_groups(ctx: RequestContext, request: DescribeGroupsRequest) -> Answer[DescribeGroupsResponse]:
-    """v0–v6. v6 says GROUP_ID_NOT_FOUND for an absent group, which was only Dead before (KIP-1043)."""
+    """v0–v6. v6 returns GROUP_ID_NOT_FOUND for an absent group, which was only shown as Dead before (KIP-1043)."""
 
     def described(groups: list[DescribeGroupsResponse.DescribedGroup]) -> DescribeGroupsResponse:
         if request.include_authorized_operations:
@@ -198,7 +199,7 @@ def _deleted_error(ctx: RequestContext, request: DeleteGroupsRequest, error: Kaf
     on_error=_deleted_error,
 )
 def delete_groups(ctx: RequestContext, request: DeleteGroupsRequest) -> Answer[DeleteGroupsResponse]:
-    """v0–v2. Only groups without members, with their offsets."""
+    """v0–v2. Deletes only groups without members, together with their offsets."""
     result = DeleteGroupsResponse.DeletableGroupResult
     group_ids = list(requests.in_answers_order(ctx.services.groups, dict.fromkeys(request.groups_names), java_names))
 

@@ -69,7 +69,7 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
         name, topic_id, index = place
         return 31 * (31 + uuid_hash(topic_id)) + partition_hash((name, index))
 
-    # Each partition once: Kafka keeps them in a map.
+    # Each partition occurs once, because Kafka keeps them in a map.
     places = [(topic.name, topic.topic_id, data.index) for topic in request.topic_data for data in topic.partition_data]
     topics: dict[tuple[str, bytes], TopicResponse] = {}
     for name, topic_id, index in java_computed_map(places, hash_of):
@@ -81,7 +81,7 @@ def _produce_error(ctx: RequestContext, request: ProduceRequest, error: KafkaErr
 
 
 def _end_unanswered(ctx: RequestContext) -> None:
-    """There is no answer that could have the error; a closed connection makes the client refresh its metadata."""
+    """No answer can carry the error; closing the connection makes the client refresh its metadata."""
     ctx.connection.close("a produce request with acks=0 failed")
 
 
@@ -201,9 +201,9 @@ def _appending(
 def _each_once(
     topics: list[ProduceRequest.TopicProduceData], version: int
 ) -> tuple[list[ProduceRequest.TopicProduceData], Mapping[tuple[str, bytes, int], KafkaError]]:
-    """If a partition is named twice, the last records count, as in Kafka; a topic without partitions gets no answer.
+    """If a partition occurs twice, its last records count, as in Kafka; a topic without partitions gets no answer.
 
-    Records that are not a batch do not count, but the answer has their error.
+    Records that are not a batch do not count, but the answer contains their error.
     """
     if len(topics) == 1 and len(topics[0].partition_data) == 1:
         return topics, _NONE_MISSHAPEN
@@ -277,7 +277,7 @@ def _refused_last(responses: list[TopicResponse]) -> list[TopicResponse]:
 def _refuse(
     ctx: RequestContext, topic: str | None, data: ProduceRequest.PartitionProduceData, error: KafkaError
 ) -> PartitionResponse:
-    """The transaction of the records refuses them."""
+    """Refuse the records because of their transaction."""
     response = PartitionResponse(
         index=data.index, error_code=error.code, base_offset=-1, error_message=own_message(error)
     )
@@ -308,7 +308,7 @@ def _append(
         size = partition.bytes_to_check(data.records or b"")
         if size:
             yield size
-        # Only now: the records were copied if other requests ran in between.
+        # Read the records only now: if other requests ran in between, they were copied.
         validated = yield from partition.checked(data.records or b"", ctx.version, in_thread=size > LONG_BYTES)
         if ctx.connection.services.replicas.leader(topic, data.index) is not partition:
             raise NotLeaderOrFollower  # it was moved or recreated while the records were checked

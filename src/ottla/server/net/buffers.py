@@ -9,8 +9,8 @@ from __future__ import annotations
 from ottla import system
 
 SHARED_BYTES = 2 << 20
-"""Enough for the requests in flight of a producer of large batches: receiving in few pieces costs less, and untouched
-pages cost nothing."""
+"""Holds the in-flight requests of a producer of large batches. Receiving in few pieces costs less, and untouched pages
+cost nothing."""
 
 POOLED_BYTES_MAX = 4 << 20
 """Frames above this are rare: they get anonymous memory, whose pages cost nothing until the bytes really arrive."""

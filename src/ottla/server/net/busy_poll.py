@@ -1,8 +1,8 @@
-"""Staying with a client that sends its next request as soon as it has its answer.
+"""Busy polling for a client that sends its next request as soon as it gets its answer.
 
-With one request in flight at a time, sleeping and waking up takes two processes longer than the request itself. So the
-broker polls for the next request for a moment before it sleeps: only if one connection is busy, after several quick
-requests, and for about as long as waking up would take.
+With one request in flight at a time, putting two processes to sleep and waking them up takes longer than the request
+itself. So the broker polls for the next request for a moment before it sleeps: only if one connection is busy, after
+several quick requests, and for about as long as waking up would take.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from time import perf_counter_ns
 
 _QUICK_NS = 200_000
 _QUICK_REQUESTS = 8
-"""After this many requests in a row, each this soon after the last answer, the next is expected as soon."""
+"""After this many requests in a row, each this soon after the previous answer, the next one is expected just as
+soon."""
 
 _LOOK_NS = 100_000
 _STAY_NS = 500_000
-"""Others get their turn twice per millisecond."""
+"""Other connections get their turn twice per millisecond."""
 
 _ALONE_NS = 5_000_000
 """If no other connection was active for this long, probably none has to wait."""
 
 
 def pace_of_process() -> Pace | None:
-    """For a process that only serves clients; None if its clients could not run at the same time."""
+    """The pace of a process that only serves clients. None on a single CPU, where clients cannot run while it polls."""
     return Pace() if (os.cpu_count() or 1) > 1 else None
 
 

@@ -8,8 +8,8 @@ The socket is driven directly with `add_reader`/`recv_into` instead of an asynci
 every produced byte and lets a fetch hand file bytes to `sendfile`. As in Kafka, a connection handles one request at a
 time, so answers are in order, and a long poll delays only its own connection.
 
-State: a connection is *busy* while a request is pending (a long poll, say) or while the peer does not take the bytes
-it was sent; a busy connection reads nothing, which is the back-pressure. Frames that had already arrived behind the
+State: a connection is *busy* while a request is pending (a long poll, say) or while the peer does not accept the bytes
+sent to it. A busy connection reads nothing, which creates back-pressure. Frames that have already arrived after the
 pending one wait in the frame reader.
 """
 
@@ -154,7 +154,7 @@ class Connection:
 
     @property
     def client_id(self) -> str | None:
-        """The name in the last request."""
+        """The client id in the last request."""
         return self._client_id
 
     def _on_readable(self) -> None:
@@ -241,7 +241,7 @@ class Connection:
             self._flush()
 
     def _served_next(self, until_ns: int) -> bool:
-        """Serve one more request if it arrives by then."""
+        """Serve one more request if it arrives by the given time."""
         frames, receive = self._frames, self._transport.receive
         while self._pending is None and not self._out and frames.partial is None and not self._closed:
             try:
@@ -291,8 +291,8 @@ class Connection:
         self._pause_reading()
 
     def _keep_watching(self) -> None:
-        """Find a reset after bytes that were just read: uvloop reports a socket's error once and stops watching. An
-        answer would fail, so this is needed only if none was sent."""
+        """Detect a reset that follows the bytes that were just read: uvloop reports a socket error once and stops
+        watching. Sending an answer would also detect it, so this is needed only if none was sent."""
         if not self._closed and self._reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self._loop.remove_reader(self._fd)
             self._loop.add_reader(self._fd, self._on_readable)
@@ -463,7 +463,7 @@ class Connection:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Write as much of the queue as the peer accepts now; the rest when it accepts more."""
+        """Write as much of the queue as the peer accepts now; write the rest when it accepts more."""
         out = self._out
         try:
             self._transport.send(out)
@@ -484,7 +484,7 @@ class Connection:
             self._loop.remove_writer(self._fd)
 
     def _pin_regions(self) -> bool:
-        """Keep the files of answers that must wait; if no file handle is left, disconnect the slow reader."""
+        """Keep the files of waiting answers open; if no file handle is left, disconnect the slow reader."""
         try:
             for item in self._out:
                 if item.__class__ is FileRegion:
@@ -546,7 +546,7 @@ class Connection:
         self.limit_frames(FRAME_BYTES_MIN, self._connections.request_bytes_max)
 
     def log_refusal(self, message: str, *arguments: object, exc_info: Exception | None = None) -> None:
-        """Log that something was refused to this peer; limited for each address."""
+        """Log that this peer was refused something; rate-limited per address."""
         level = logging.WARNING if exc_info is None else logging.ERROR
         self.services.security.refusals.log(level, self.client_host, message, *arguments, exc_info=exc_info)
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ottla.server.services import CurrentConfig
 
 BYTES_PER_ELEMENT = 512
-"""A request may have one array element for every this many bytes of `socket.request.max.bytes`: 204,800 by default.
-Kafka has no such limit; here an element of one byte on the wire may take a kilobyte in memory."""
+"""A request may have one array element per this many bytes of `socket.request.max.bytes`, which allows 204,800 by
+default. Kafka has no such limit; here an element that takes one byte on the wire may take a kilobyte in memory."""
 
 
 class Connections:
@@ -64,7 +64,7 @@ class Connections:
             else:
                 connection.close("idle for longer than connections.max.idle.ms", logging.INFO)
 
-        # One timer per connection, which is rarely set again: a request does not touch it.
+        # One timer per connection, which is rarely rescheduled: a request does not touch it.
         connection.idle_timer = self._timer.schedule(limit_ms, check)
 
     def closed(self, connection: Connection) -> None:
@@ -86,7 +86,7 @@ class Connections:
             connection.let_go()
 
     async def finish(self, grace_s: float) -> None:
-        """Close each when its request is answered; after `grace_s` seconds close those that are left."""
+        """Close each connection when its request is answered; after `grace_s` seconds close the rest."""
         for connection in self:
             connection.finish()
         if self._open:

@@ -1,7 +1,7 @@
 """Cuts a stream of bytes into frames, without input or output.
 
-A frame is a size (four bytes) and that many bytes. The reader says where the next bytes belong (`room`), how many
-arrived (`received`), and returns complete frames (`next`):
+A frame is a size (four bytes) and that many bytes. The reader provides space for the next bytes (`room`), is notified
+of how many arrived (`received`), and returns complete frames (`next`):
 
     count = transport.receive(reader.room)
     reader.received(count)
@@ -62,11 +62,11 @@ class FrameReader:
         self.buffer = buffers.shared
         self.start = 0
         self.end = 0
-        """What was received and not returned yet: buffer[start:end]."""
+        """The bytes that were received but not returned yet: buffer[start:end]."""
 
     def expect_pieces(self, piece_bytes: int) -> None:
         """At most `piece_bytes` are received at once. If frames are larger, receive the size of the next one alone:
-        then its own buffer takes all of it, and nothing has to be moved."""
+        then its own buffer receives all of it, and nothing has to be moved."""
         if self._need > piece_bytes and self.partial is None:
             self.partial, self._have = self._buffers.take(_SIZE_BYTES), 0
             self.room = self.partial[:_SIZE_BYTES]
@@ -112,7 +112,8 @@ class FrameReader:
         return None
 
     def _begin_partial(self, size: int) -> None:
-        """Move the beginning of a frame into its own buffer; while its size is unknown, a buffer for the size."""
+        """Move the beginning of a frame into its own buffer, or into a buffer for the size while the size is
+        unknown."""
         rest = self.buffer[self.start : self.end]
         have = len(rest)
         need = _SIZE_BYTES + size if size >= 0 else _SIZE_BYTES
@@ -124,7 +125,7 @@ class FrameReader:
         self.buffer, self.start, self.end = self._buffers.shared, 0, 0
 
     def keep(self) -> None:
-        """Keep what was not returned yet, for the next call of `next`."""
+        """Keep the bytes that were not returned yet, for the next call of `next`."""
         is_own = self.buffer is self.partial
         if self.start < self.end and (is_own or self.buffer is self._buffers.shared):
             rest = memoryview(bytearray(self.buffer[self.start : self.end]))
@@ -133,7 +134,7 @@ class FrameReader:
             self._release()
 
     def _release(self) -> None:
-        """Return the frame's buffer: its content was returned or copied."""
+        """Give the frame's buffer back to the pool: its content was returned or copied."""
         if self.partial is not None:
             self._buffers.give_back(self.partial)
             self.partial = None

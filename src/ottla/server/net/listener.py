@@ -22,8 +22,8 @@ _ACCEPT_PAUSE_S = 1.0
 
 _TCP_CONGESTION: int | None = getattr(socket, "TCP_CONGESTION", None)
 _UNPACED = b"reno"
-"""Every Linux has it, and every user may use it. Between two processes of one machine there is no network to protect,
-and BBR, the default of many servers, sends small timed pieces: twice the work per gigabyte."""
+"""The congestion control that every Linux has and every user may choose. Between two processes of one machine there is
+no network to protect, and BBR, the default of many servers, sends small timed pieces: twice the work per gigabyte."""
 
 
 class ListenError(Exception):
@@ -149,7 +149,7 @@ def bind(host: str, port: int) -> socket.socket:
     host = host or "0.0.0.0"
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
-            # As text it would load the tables for international names.
+            # As a `str`, the host would make Python load the tables for international names.
             host.encode() if host.isascii() else host,
             port,
             type=socket.SOCK_STREAM,

@@ -37,7 +37,7 @@ class Transport(Protocol):
 
     @property
     def receive(self) -> Callable[[memoryview], int]:
-        """Receives bytes into `room` and returns how many, 0 at the end of the stream."""
+        """Receive bytes into `room` and return how many; 0 at the end of the stream."""
 
     @property
     def can_poll(self) -> bool:
@@ -49,7 +49,7 @@ class Transport(Protocol):
 
     @property
     def unsent(self) -> bool:
-        """Whether the transport has something of its own to send."""
+        """Whether the transport itself has bytes to send, such as a TLS handshake."""
 
     def send(self, out: deque[Any]) -> None:
         """Send byte strings and file regions from the head of the queue, and remove what was sent.

@@ -11,7 +11,8 @@ from typing import Final
 
 TURN_NS: Final = 500_000
 RECEIVE_BYTES: Final = 384 << 10
-"""Received, checked and written in about a turn; holds five batches of 64 KB, which a producer has in flight."""
+"""Received, checked and written in about a turn; holds five batches of 64 KB, which is what a producer has in
+flight."""
 SEND_BYTES: Final = 4 << 20
 """Sent from a file in about a turn."""
 ENCRYPT_BYTES: Final = 512 << 10
@@ -22,7 +23,7 @@ _LATELY_NS: Final = 250_000_000
 
 
 class Turns:
-    """Which connection was served last, and since when no other one was."""
+    """Which connection was served last, and how long no other one has been served."""
 
     __slots__ = ("_last", "_since_ns")
 
@@ -31,7 +32,7 @@ class Turns:
         self._since_ns = 0
 
     def take(self, connection: object) -> None:
-        """A connection is served."""
+        """Note that a connection is being served."""
         if connection is not self._last:
             self._last, self._since_ns = connection, perf_counter_ns()
 

@@ -90,7 +90,7 @@ class Security:
         if protocol.startswith("SASL_"):
             self._sasl[name] = sasl_module.SaslListener(config, name, self)
 
-    # -- life --------------------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------------
 
     def open(self, registry: Registry) -> Registry:
         """The metadata is loaded: ACLs and quotas apply from now on. Returns the APIs, guarded by the ACLs."""

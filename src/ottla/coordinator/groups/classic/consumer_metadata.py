@@ -37,7 +37,7 @@ def read_version(data: bytes) -> int:
 
 
 def decode_topics(data: bytes) -> list[str]:
-    """Only the topics, which every version has."""
+    """Decode only the topics, which are in every version."""
     read_version(data)
     return _decode(ConsumerProtocolSubscription, data, 0).topics
 

@@ -513,7 +513,7 @@ class ClassicProtocol(GroupProtocol[ClassicGroup]):
             return
         shard.groups[group_id] = ClassicGroup.from_stored(group_id, value)
 
-    # -- life of the shard
+    # -- lifecycle of the shard
 
     def on_loaded(self, group: ClassicGroup) -> None:
         """After a restart, every member has a full session timeout to reconnect."""

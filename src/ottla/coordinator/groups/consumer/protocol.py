@@ -221,7 +221,8 @@ class ConsumerProtocol(ModernProtocol[ConsumerGroup]):
     def assign(
         self, group: ConsumerGroup, epoch: int, updated: ConsumerMember, records: list[CoordinatorRecord]
     ) -> tuple[int, TargetPartitions]:
-        """Compute the target for `epoch` unless the last is too recent; returns the epoch and target for `updated`."""
+        """Compute the target for `epoch` unless the last one is too recent; returns the epoch and target for
+        `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, _target_of(group, updated)

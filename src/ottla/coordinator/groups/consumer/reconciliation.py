@@ -57,7 +57,7 @@ def _owns_any(owned: OwnedPartitions | None, revoking: PartitionEpochs) -> bool:
 def _drop_unsubscribed(
     member: ConsumerMember, subscribed: frozenset[bytes], owned: OwnedPartitions | None
 ) -> ConsumerMember:
-    """Revoke topics that the member has just unsubscribed from now, without waiting for a new target."""
+    """Immediately revoke topics from which the member has just unsubscribed, without waiting for a new target."""
     dropped = {topic_id: epochs for topic_id, epochs in member.assigned.items() if topic_id not in subscribed}
     if not dropped:
         return member

@@ -50,7 +50,8 @@ Entry = tuple[int, CommittedOffset]
 
 
 class TopicOffsets(dict[int, Entry]):
-    """By partition. `slots` is the size that Kafka's hash map would have; it determines the order in responses."""
+    """The offsets of a topic, by partition. `slots` is the size that Kafka's hash map would have; it determines the
+    order in responses."""
 
     __slots__ = ("slots",)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.wire.messages import OffsetCommitRequest
 
 PARTITIONS_MAX = 64
-"""In one commit. Templates for larger commits would use too much memory for the time that they save."""
+"""The maximum in one commit. Templates for larger commits would use too much memory for the time that they save."""
 
 _NOT_GIVEN = -1
 """The broker chooses the retention or the timestamp, as it always does since v5."""

@@ -163,7 +163,8 @@ class ShareProtocol(ModernProtocol[ShareGroup]):
         updated: ShareMember,
         records: list[CoordinatorRecord],
     ) -> tuple[int, Target]:
-        """Compute the target for `epoch` unless the last is too recent; returns the epoch and target for `updated`."""
+        """Compute the target for `epoch` unless the last one is too recent; returns the epoch and target for
+        `updated`."""
         now_ms = self._shard.clock.now_ms()
         if epoch <= group.target_epoch or self.is_too_soon(group, now_ms):
             return group.target_epoch, group.target.get(updated.member_id, {})

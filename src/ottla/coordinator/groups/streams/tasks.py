@@ -27,7 +27,7 @@ class Target(NamedTuple):
         return not (self.active or self.standby or self.warmup)
 
     def shares_any(self, other: Assigned) -> bool:
-        """Whether both name some task in the same role."""
+        """Whether both contain some task in the same role."""
         pairs: Iterable[tuple[TaskSets, Mapping[str, Iterable[int]]]] = (
             (self.active, other.active),
             (self.standby, other.standby),
