@@ -1,7 +1,7 @@
 """Ottla, Kafka's little sister: a broker in pure Python that speaks the Apache Kafka wire protocol.
 
-`Broker` runs one on the running event loop, `serve` in its own thread, `spawn` in a child process; `Cluster` runs
-several that replicate. The names below and those of `ottla.testing` are public; everything else may change.
+`Broker` runs a broker on the running event loop, `serve` in its own thread, `spawn` in a child process; `Cluster` runs
+several brokers with replication. The names below and those of `ottla.testing` are public; everything else may change.
 """
 
 from importlib import import_module
@@ -29,7 +29,7 @@ _HOMES = {
 _MODULES = ("errors", "testing")
 
 
-if not TYPE_CHECKING:  # a type checker would take every misspelled name for Any
+if not TYPE_CHECKING:  # a type checker would treat every misspelled name as Any
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first used: `import ottla` alone costs nothing."""

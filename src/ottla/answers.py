@@ -28,7 +28,7 @@ _UNSET: Any = object()
 
 
 class Reply(Generic[T]):
-    """A value, or an error, that an event gives later. Giving one needs no event loop; waiting for one does."""
+    """A value or an error that arrives later. Giving it needs no event loop; waiting for it does."""
 
     __slots__ = ("_at_once", "_error", "_listeners", "_value", "on_cancel", "on_hurry")
 
@@ -37,7 +37,8 @@ class Reply(Generic[T]):
         self._error: BaseException | None = None
         self._listeners: list[Callable[[Reply[T]], object]] = []
         self._at_once = at_once
-        """Whether giving the answer is the last step of that code, so that `when_done` need not wait for its end."""
+        """Whether the code that gives the answer does nothing after that, so that `when_done` need not wait for its
+        end."""
         self.on_cancel = on_cancel
         """Stops the work for the reply when nobody waits for it."""
         self.on_hurry: Callable[[], object] | None = None
@@ -63,7 +64,7 @@ class Reply(Generic[T]):
     # -- giving the answer -------------------------------------------------------------------------------------
 
     def resolve(self, value: T) -> None:
-        """Give the value. A second answer is ignored: the first one is on its way, or the requester is gone."""
+        """Give the value. A second answer is ignored: the first one is already being sent, or the requester is gone."""
         if not self.done:
             self._value = value
             self._tell()
@@ -74,7 +75,8 @@ class Reply(Generic[T]):
             self._tell()
 
     def complete(self, make: Callable[[], Answer[T]]) -> None:
-        """Give what `make` returns or raises. If it returns a reply, give what that reply gets."""
+        """Give the result of `make`, or the error that it raises. If it returns a reply, give the result of that
+        reply."""
         if self.done:
             return
         try:
@@ -108,7 +110,7 @@ class Reply(Generic[T]):
     # -- waiting for it ----------------------------------------------------------------------------------------
 
     def forward(self, other: Reply[T]) -> None:
-        """Give `other` whatever this reply gets, at the same moment."""
+        """Give `other` the same answer, at the same moment."""
         self.listen(lambda _: other.fail(self._error) if self._error is not None else other.resolve(self._value))
 
     def when_done(self, callback: Callable[[Reply[T]], object]) -> None:
@@ -127,7 +129,8 @@ class Reply(Generic[T]):
         return result
 
     def or_else(self, recover: Callable[[Exception], Answer[T]]) -> Reply[T]:
-        """The same, with the result of `recover` for an error. It runs immediately, so it must only build a value."""
+        """The same answer, with an error replaced by the result of `recover`, which runs immediately and must only
+        build a value."""
         result: Reply[T] = Reply(self.cancel, at_once=self._at_once)
         result.on_hurry = self.hurry
 
@@ -139,14 +142,15 @@ class Reply(Generic[T]):
         return result
 
     def listen(self, listener: Callable[[Reply[T]], object]) -> None:
-        """Call back when the answer is given, from inside the code that gives it; now if it is already there."""
+        """Call back when the answer is given, from inside the code that gives it; immediately if it was already
+        given."""
         if self.done:
             listener(self)
         else:
             self._listeners.append(listener)
 
     def future(self) -> asyncio.Future[T]:
-        """For code that awaits; a future that is cancelled cancels the reply."""
+        """A future for code that awaits; if it is cancelled, so is the reply."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def settle(reply: Reply[T]) -> None:
@@ -182,7 +186,7 @@ def then(answer: Answer[T], go_on: Callable[[T], Answer[R]]) -> Answer[R]:
 
 
 def attempt(call: Callable[[], Answer[T]], on_error: Callable[[KafkaError], Answer[T]]) -> Answer[T]:
-    """The answer of `call`; a KafkaError that it raises, now or later, is answered by `on_error`."""
+    """The answer of `call`; a KafkaError that it raises, now or later, is converted by `on_error`."""
     try:
         answer = call()
     except KafkaError as error:
@@ -313,7 +317,8 @@ async def _in_slices_of_work(steps: Steps[T], step: Step) -> T:
 
 
 def started(work: Coroutine[Any, Any, T], *, stoppable: bool = True) -> Reply[T]:
-    """The reply of a coroutine, which runs as a task. If it is not `stoppable`, it finishes its work in any case."""
+    """A reply with the result of a coroutine, which runs as a task. If it is not `stoppable`, it finishes its work in
+    any case."""
     task = asyncio.get_running_loop().create_task(work)
     reply: Reply[T] = Reply(task.cancel if stoppable else None)
     _running.add(task)

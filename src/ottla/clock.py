@@ -21,7 +21,7 @@ _SLOT_MASK = (1 << _SLOT_BITS) - 1
 
 
 class Clock(Protocol):
-    """What code below the server may know about time."""
+    """The only access to time for code below the server."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -152,7 +152,7 @@ class Timer:
         return None
 
     def fire_due(self) -> None:
-        """Run every callback whose deadline has come, ordered by deadline, then by when it was scheduled."""
+        """Run every callback whose deadline has passed, ordered by deadline, then by when it was scheduled."""
         until = int(self._clock.monotonic_ms())
         while (tick := self.next_wake_ms()) is not None and tick <= until:
             self._now = tick
@@ -176,7 +176,7 @@ class Timer:
         self._paused = True
 
     def resume(self) -> None:
-        """Fire what fell due during the pause."""
+        """Fire the callbacks that became due during the pause."""
         self._paused = False
         self._wake_tick = -1
         self._arm()
@@ -236,7 +236,7 @@ class Timer:
             self._loop.call_exception_handler({"message": "a timer's callback failed", "exception": error})
 
     def _arm(self) -> None:
-        """Keep one timer of the event loop pointed at the next slot; a ManualClock drives the wheel itself."""
+        """Keep one timer of the event loop set to the next slot; a ManualClock drives the wheel itself."""
         if isinstance(self._clock, ManualClock):
             return
         tick = self.next_wake_ms()

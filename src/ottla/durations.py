@@ -12,7 +12,7 @@ _ISO_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d
 
 
 def parse_duration(text: str) -> int:
-    """`90s`, `1.5h`, `7d`, or ISO-8601 as `PT1H30M`; milliseconds."""
+    """`90s`, `1.5h`, `7d`, or ISO-8601 such as `PT1H30M`, in milliseconds."""
     match = _DURATION.match(text)
     if match:
         return int(float(match[1]) * _UNITS_MS[match[2]])

@@ -1,4 +1,4 @@
-"""The small numbers of Kafka's protocol, under the names that Kafka gives them; and who answers an API.
+"""The enumerations of Kafka's protocol, with Kafka's names, and which broker answers an API.
 
 A client may send other numbers. Compare them with a member; do not convert them to one.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class ApiKey(IntEnum):
-    """The number of each request (Kafka's `ApiKeys`). 4 to 7 went with ZooKeeper."""
+    """The number of each request (Kafka's `ApiKeys`). 4 to 7 were removed with ZooKeeper."""
 
     PRODUCE = 0
     FETCH = 1
@@ -109,7 +109,8 @@ class ApiKey(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What an ACL is about. DescribeConfigs and related APIs use other numbers: see `ConfigResourceType`."""
+    """The type of resource that an ACL applies to. DescribeConfigs and related APIs use other numbers: see
+    `ConfigResourceType`."""
 
     UNKNOWN = 0
     ANY = 1
@@ -122,7 +123,7 @@ class ResourceType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What an ACL allows or denies."""
+    """The operation that an ACL allows or denies."""
 
     UNKNOWN = 0
     ANY = 1
@@ -157,11 +158,12 @@ SUPPORTED_OPERATIONS: Final[Mapping[int, tuple[AclOperation, ...]]] = {
     ResourceType.DELEGATION_TOKEN: (_Op.DESCRIBE,),
     ResourceType.USER: (_Op.CREATE_TOKENS, _Op.DESCRIBE_TOKENS),
 }
-"""What an ACL on a resource can name besides ALL, and what the "authorized operations" of an answer can name."""
+"""The operations that an ACL on a resource can have besides ALL. The "authorized operations" of an answer are among
+them."""
 
 
 class PatternType(IntEnum):
-    """How an ACL names its resources. ANY and MATCH appear in filters only."""
+    """How an ACL selects its resources. ANY and MATCH appear in filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -181,7 +183,7 @@ class AclPermissionType(IntEnum):
 
 
 class ConfigResourceType(IntEnum):
-    """What a setting belongs to (Kafka's `ConfigResource.Type`)."""
+    """The type of resource that a setting belongs to (Kafka's `ConfigResource.Type`)."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -230,7 +232,7 @@ class ConfigType(IntEnum):
 
 
 class QuotaMatchType(IntEnum):
-    """How DescribeClientQuotas picks an entity: this name, the default, or any (Kafka's `SPECIFIED`)."""
+    """How DescribeClientQuotas selects an entity: this name, the default, or any (Kafka's `SPECIFIED`)."""
 
     EXACT = 0
     DEFAULT = 1
@@ -279,7 +281,7 @@ class ElectionType(IntEnum):
 
 
 class LeaderRecoveryState(IntEnum):
-    """Whether a partition's leader recovers from an unclean election."""
+    """Whether a partition's leader is recovering from an unclean election."""
 
     RECOVERED = 0
     RECOVERING = 1

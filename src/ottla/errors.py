@@ -11,13 +11,14 @@ from functools import cache
 from typing import ClassVar
 
 NONE = 0
-"""The code that says a request went well; it has no exception."""
+"""The code of success; it has no exception."""
 
 BY_CODE: dict[int, type[KafkaError]] = {}
 
 
 class KafkaError(Exception):
-    """An error that a client sees as `code`. Raise one of the subclasses below, with a message only if it says more."""
+    """An error that a client sees as `code`. Raise one of the subclasses below, with a message only if it adds
+    something."""
 
     code: ClassVar[int] = -1
     retriable: ClassVar[bool] = False
@@ -37,7 +38,7 @@ class KafkaError(Exception):
 
     @property
     def name(self) -> str:
-        """Kafka's constant, as `UNKNOWN_TOPIC_OR_PARTITION`."""
+        """Kafka's constant, such as `UNKNOWN_TOPIC_OR_PARTITION`."""
         return name_of(self.code)
 
 

@@ -1,7 +1,7 @@
 """Modules that are imported when they are first used, and a file handle that is reserved for them.
 
-A broker starts, and a command begins, with few modules. A module that is not needed in every run is named once, at
-the top of the file that uses it:
+Brokers and commands start with few modules. A module that is not needed in every run is declared once, at the top of
+the file that uses it:
 
     if TYPE_CHECKING:
         from ottla.log import recovery_scan
@@ -9,8 +9,8 @@ the top of the file that uses it:
         recovery_scan = lazy("ottla.log.recovery_scan")
 
 The first use of `recovery_scan.valid_entries` imports it. Type checkers and editors read the first half, and
-`tests/test_architecture.py` checks that both halves name the same module. The same way serves for heavy modules of
-others, for those that are not always installed, and for modules that need each other.
+`tests/test_architecture.py` checks that both halves name the same module. The same works for heavy third-party modules,
+for modules that are not always installed, and for modules that import each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def started() -> None:
 
 
 def stopped() -> None:
-    """Call it as often as `started`."""
+    """A broker has stopped. Call it once for each call of `started`."""
     global _running
     with _lock:
         _running -= 1

@@ -1,7 +1,8 @@
-"""The pytest plugin: a broker for the session, a share of it for each test, and a report when a test fails.
+"""The pytest plugin: a broker for the session, separate topics and groups in it for each test, and a report when a test
+fails.
 
-Most tests need `kafka`; `schema_registry` is its registry, and `ottla_broker` makes brokers with other options. See
-docs/embedding.md. `kafka_cluster` is a cluster for one test, and `ottla_cluster` makes clusters with other options;
+Most tests need `kafka`; `schema_registry` is its registry, and `ottla_broker` creates brokers with other options. See
+docs/embedding.md. `kafka_cluster` is a cluster for one test, and `ottla_cluster` creates clusters with other options;
 see docs/cluster.md.
 """
 
@@ -42,7 +43,7 @@ _USED = pytest.StashKey["list[_Used]"]()
 
 
 class _Used(NamedTuple):
-    """A broker or a cluster that a test had, for the report if it fails."""
+    """A broker or a cluster that a test used, for the report if it fails."""
 
     title: str
     what: object
@@ -91,7 +92,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 class _Workers:
-    """Tells xdist's workers where the shared broker is."""
+    """Sends the address of the shared broker to xdist's workers."""
 
     def __init__(self, broker: ServedBroker) -> None:
         self._addresses = (broker.bootstrap, broker.control_url, broker.registry_url)
@@ -157,7 +158,7 @@ def schema_registry(kafka: namespace.Kafka) -> registry_handle.RegistryHandle:
 
 @pytest.fixture
 def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., ServedBroker]]:
-    """Makes brokers with their own options: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
+    """Creates brokers with their own options: `ottla_broker(partitions=3, preset="kafka")`; stopped after the test."""
     if request.config.getoption("ottla_bootstrap"):
         pytest.skip("makes its own broker, but --ottla-bootstrap names an existing one")
     started: list[ServedBroker] = []
@@ -176,7 +177,7 @@ def ottla_broker(request: pytest.FixtureRequest) -> Iterator[Callable[..., Serve
 
 @pytest.fixture
 def ottla_cluster(request: pytest.FixtureRequest) -> Iterator[Callable[..., cluster_module.Cluster]]:
-    """Makes clusters, with the options of `ottla.Cluster`: `ottla_cluster(brokers=5)`; stopped after the test.
+    """Creates clusters, with the options of `ottla.Cluster`: `ottla_cluster(brokers=5)`; stopped after the test.
 
     A cluster runs in its own thread, so that it serves synchronous and asynchronous tests.
     """

@@ -44,7 +44,7 @@ O_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 """Windows converts line ends in files that are opened without it."""
 OPEN_FLAGS: Final = O_CLOEXEC | O_BINARY
 RENAMES_OPEN_FILES: Final = not IS_WINDOWS and not PLAIN
-"""Elsewhere a file must be closed before it is renamed or replaced."""
+"""Whether open files can be renamed or replaced. Otherwise they must be closed first."""
 SYNC_WAITS: Final = sys.platform == "linux" and not PLAIN
 """Whether sync() waits for the disk."""
 HAS_FORK: Final = hasattr(os, "fork") and not PLAIN
@@ -158,8 +158,8 @@ _UID_POSITION: Final = _HEADER.size + 4 + _ADDRESSES.size + len(_ANY_COOKIE) + 1
 def is_of_another_user(server: tuple[str, int], client: tuple[str, int]) -> bool:
     """Whether the client of a connection on 127.0.0.1 is run by another user of this machine, who is not root.
 
-    Linux says whose socket it is (sock_diag). A client that has closed it is nobody's, and counts as another one.
-    Elsewhere nobody is another user.
+    Linux reports the owner of a socket (sock_diag). A socket that its client has closed has no owner, and counts as
+    another user's. On other systems the answer is always False.
     """
     if PLAIN or sys.platform != "linux":
         return False
@@ -179,7 +179,7 @@ def is_of_another_user(server: tuple[str, int], client: tuple[str, int]) -> bool
 
 
 def sendmsg_of(sock: socket.socket) -> Callable[..., int]:
-    """`sendmsg`, or something like it: several buffers in one call."""
+    """`sendmsg`, or a replacement for it: several buffers in one call."""
     if hasattr(sock, "sendmsg") and not PLAIN:
         return sock.sendmsg
     return lambda buffers, _ancillary=(), flags=0: sock.send(b"".join(buffers), flags)

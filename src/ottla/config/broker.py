@@ -29,7 +29,7 @@ else:
 BROKER_KEYS: Mapping[str, ConfigKey] = {**SERVER_KEYS, **COORDINATOR_KEYS, **SECURITY_KEYS}
 ALL_KEYS: Mapping[str, ConfigKey] = {**BROKER_KEYS, **DYNAMIC_ONLY_KEYS}
 
-# One value in several units: the first that is set wins. Kafka shows them as synonyms.
+# One value in several units: the first one that is set wins. Kafka shows them as synonyms.
 SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "log.retention.ms": (
         ("log.retention.ms", 1),
@@ -57,13 +57,13 @@ _THREAD_COUNTS = (
 )
 
 _CLUSTER_WIDE_PER_LISTENER = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
-"""Of the settings of a listener, Kafka lets only these be set for all brokers."""
+"""The only listener settings that Kafka allows to be set for all brokers."""
 
 _DEFAULTS = {key.name: key.default for key in ALL_KEYS.values()}
 
 
 class Config:
-    """A validated configuration. It never changes: `with_dynamic` makes another one."""
+    """A validated configuration. It never changes: `with_dynamic` creates another one."""
 
     __slots__ = (
         "_advertised",
@@ -110,8 +110,8 @@ class Config:
         *,
         origin: str = "--set",
     ) -> Config:
-        """Reads all static settings. Without a file the preset is `dev`; with one, none unless it is named here. Errors
-        name `origin` as the place of the overrides."""
+        """Read all static settings. Without a file, the preset is `dev` unless another is given; with a file, there is
+        none unless one is given. Errors name `origin` as the source of the overrides."""
         file = None if path is None else str(path)
         if preset is None and file is None:
             preset = "dev"
@@ -143,14 +143,14 @@ class Config:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All typed values, resolved: a look-up costs what one in a dict costs."""
+        """All typed values, resolved: a look-up costs no more than in a dict."""
         return self._values
 
     def get(self, name: str, default: Any = None) -> Any:
         return self._values.get(name, default)
 
     def for_listener(self, listener: str, name: str, mechanism: str = "") -> Any:
-        """A value that a listener or its SASL mechanism may have of its own: listener.name.<name>.[mechanism.]<key>."""
+        """A value that a listener or its SASL mechanism may override: listener.name.<name>.[mechanism.]<key>."""
         prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         values = self._values
         if mechanism and (own := f"{prefix}{mechanism.lower()}.{name}") in values:
@@ -170,7 +170,8 @@ class Config:
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
-        """What clients connect to. A KRaft controller's listeners are left out: Ottla has no separate controller."""
+        """The listeners that clients connect to. A KRaft controller's listeners are left out: Ottla has no separate
+        controller."""
         return self._listeners
 
     @property
@@ -180,12 +181,12 @@ class Config:
 
     @property
     def shows_new_topics_at_once(self) -> bool:
-        """Whether clients find a topic with the request that makes it, not with the next."""
+        """Whether the request that creates a topic already returns it, instead of only the next one."""
         return self.preset in SHOW_NEW_TOPICS_AT_ONCE
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that other brokers use; the first one if nothing says otherwise."""
+        """The name of the listener that other brokers use; by default the first one."""
         name: str | None = self._values["inter.broker.listener.name"]
         if name is None and "security.inter.broker.protocol" in self.static:
             name = self._values["security.inter.broker.protocol"]
@@ -194,7 +195,7 @@ class Config:
     # Layers -----------------------------------------------------------------------------------------------------------
 
     def with_dynamic(self, cluster: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None) -> Config:
-        """The same static settings under new dynamic ones; a layer that is not given stays."""
+        """The same static settings with new dynamic ones; a layer that is not given stays."""
         return Config(
             self.static,
             self.dynamic_cluster if cluster is None else cluster,
@@ -205,7 +206,7 @@ class Config:
         )
 
     def with_static(self, overrides: Mapping[str, object], *, without: Collection[str] = ()) -> Config:
-        """The same with some static settings replaced, say by a test that needs port 0, and some removed."""
+        """A copy with some static settings replaced, for example by a test that needs port 0, and some removed."""
         texts = {name: to_text(value) for name, value in overrides.items()}
         static = {name: text for name, text in self.static.items() if name not in ("node.id", "broker.id", *without)}
         if "node.id" not in texts and "broker.id" not in texts:
@@ -220,9 +221,9 @@ class Config:
         )
 
     def validate_dynamic(self, layer: Mapping[str, str], *, per_broker: bool, changed: Collection[str] = ()) -> Config:
-        """Checks a whole new dynamic layer as AlterConfigs does, and returns the Config that it would give.
+        """Check a whole new dynamic layer as AlterConfigs does, and return the resulting Config.
 
-        `changed` names what the request touches (all of the layer if empty). Errors carry Kafka's texts.
+        `changed` lists the keys that the request changes (the whole layer if empty). Errors have Kafka's messages.
         """
         names = sorted(changed or layer)
         fixed = [name for name in names if name in BROKER_KEYS and BROKER_KEYS[name].mode == READ_ONLY]
@@ -277,25 +278,25 @@ class Config:
     # Topics, groups, client metrics -----------------------------------------------------------------------------------
 
     def topic(self, overrides: Mapping[str, str] = {}) -> resources.TopicConfig:
-        """A topic's config. Names that no table has are kept but mean nothing, as in a folder of a newer Kafka."""
+        """A topic's config. Unknown names, such as those in a folder of a newer Kafka, are kept but have no effect."""
         values = resources.TOPIC.values(self._topic_defaults, overrides, strict=False)
         return resources.TopicConfig(values, dict(overrides))
 
     def validate_topic(self, overrides: Mapping[str, str]) -> resources.TopicConfig:
-        """The same for what a client asks for: unknown names and conflicts are errors, with Kafka's texts."""
+        """Like `topic`, for a client's request: unknown names and conflicts are errors, with Kafka's messages."""
         values = resources.TOPIC.values(self._topic_defaults, overrides, strict=True)
         resources.TOPIC.check(values, self._values)
         return resources.TopicConfig(values, dict(overrides))
 
     def group(self, overrides: Mapping[str, str] = {}, *, strict: bool = False) -> resources.GroupConfig:
-        """A group's config; `strict` for what a client asks for."""
+        """A group's config; `strict` for a client's request."""
         values = self._resource(resources.GROUP, overrides, strict)
         return resources.GroupConfig(values, dict(overrides))
 
     def client_metrics(
         self, overrides: Mapping[str, str] = {}, *, strict: bool = False
     ) -> resources.ClientMetricsConfig:
-        """A client metrics subscription; `strict` for what a client asks for."""
+        """A client metrics subscription; `strict` for a client's request."""
         values = self._resource(resources.CLIENT_METRICS, overrides, strict)
         return resources.ClientMetricsConfig(values, dict(overrides))
 
@@ -336,7 +337,7 @@ class Config:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this node is a controller and no broker."""
+        """Whether this node is a controller and not a broker."""
         return set(self._values["process.roles"]) == {"controller"}
 
     def _parse_listeners(self) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:

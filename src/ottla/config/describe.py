@@ -27,7 +27,7 @@ class ConfigSynonym:
 
 @dataclass(slots=True)
 class DescribedConfig:
-    """One key of a resource. The value of a sensitive one is never shown."""
+    """One key of a resource. The value of a sensitive key is never shown."""
 
     name: str
     value: str | None

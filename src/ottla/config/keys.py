@@ -81,7 +81,7 @@ class ConfigKey:
         self.mode = mode
         self.internal = internal  # hidden in DescribeConfigs until it is set
         self.required = required
-        self.synonyms = synonyms  # the broker keys behind a topic or group key, best first
+        self.synonyms = synonyms  # the broker keys that a topic or group key falls back to, best first
 
     @property
     def sensitive(self) -> bool:
@@ -278,7 +278,7 @@ class ListOf(Validator):
 
 
 class NonEmpty(Validator):
-    """A non-empty text."""
+    """A non-empty string."""
 
     __slots__ = ()
 

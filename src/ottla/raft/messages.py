@@ -125,7 +125,7 @@ def fetch_snapshot_request(
 
 
 def partition_of(message: Any) -> Any:
-    """The metadata partition in a request or a response of the quorum; None if it is not the only one in there."""
+    """The metadata partition in a request or a response of the quorum; None if it is not the only partition."""
     topics = message.responses if isinstance(message, FetchResponse) else message.topics
     if len(topics) != 1 or len(topics[0].partitions) != 1:
         return None

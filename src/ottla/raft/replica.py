@@ -222,7 +222,7 @@ class RaftReplica:
     # -- time --------------------------------------------------------------------------------------------------
 
     def poll(self) -> float:
-        """Do what is due; returns when to call again, in monotonic milliseconds."""
+        """Do all work that is due; returns when to call again, in monotonic milliseconds."""
         now_ms = self.now_ms
         for key, (_, until_ms) in list(self._in_flight.items()):
             if until_ms <= now_ms:
@@ -434,7 +434,7 @@ class RaftReplica:
         return messages.fetch_response(self.known, error, log_start_offset=self.log.start_offset)
 
     def _is_for_this_node(self, node_id: int, directory_id: bytes) -> bool:
-        """Whether a request is for this voter. Old versions do not say for whom they are."""
+        """Whether a request is for this voter. Requests of old versions do not name their receiver."""
         return node_id == -1 or (node_id == self.node.node_id and directory_id in (ZERO_UUID, self.node.directory_id))
 
     # -- elections ---------------------------------------------------------------------------------------------

@@ -325,7 +325,7 @@ class _ZstdContexts(local):
 
     @cached_property
     def compressor(self) -> zstandard.ZstdCompressor:
-        """Of the default level: contexts of the highest levels take hundreds of megabytes."""
+        """A context of the default level: contexts of the highest levels take hundreds of megabytes."""
         return zstandard.ZstdCompressor(level=ZSTD_DEFAULT_LEVEL)
 
 

@@ -138,7 +138,7 @@ class LegacyBatch:
     def records(self, limit: int | None = None, *, with_headers: bool = True) -> Iterator[Record]:
         """The inner messages, with absolute offsets, as records. They never have headers.
 
-        With a `limit` a wrapper is decompressed at once, and refused at once if it is wrong or larger.
+        With a `limit` a wrapper is decompressed at once, and refused at once if it is invalid or larger.
         """
         if not self.is_compressed:
             key, value = self.key_and_value()
@@ -151,7 +151,7 @@ class LegacyBatch:
         return (_inner_record(message, base, self._append_time) for message in inner)
 
     def record_windows(self) -> Iterator[Iterator[Record]]:
-        """The same in windows: few of a wrapper's bytes are in memory at once."""
+        """Like `records`, in windows: few of a wrapper's bytes are in memory at once."""
         if not self.is_compressed:
             yield self.records()
             return

@@ -48,9 +48,10 @@ class Acknowledgements:
         """Whether a leader resigned in the meantime."""
 
     def add(self, partition: Partition, outcome: PartitionResponse) -> None:
-        """Also for a duplicate: it is acknowledged when the first one is."""
+        """Wait for an append. A duplicate is acknowledged when the original is."""
         self._waiting[id(outcome)] = outcome
-        # Later appends end after it; an older duplicate may already be committed.
+        # Wait for the end of the log: later appends end after this one, and an older duplicate may already be
+        # committed.
         offset = partition.log.log_end_offset - 1
         partition.when_acknowledged(offset, lambda error: self._settled(partition, outcome, error))
 

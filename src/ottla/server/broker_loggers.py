@@ -1,4 +1,4 @@
-"""The broker's loggers as Kafka's tools see and set them (KIP-412): named levels, until the process ends."""
+"""The broker's loggers as Kafka's tools see and set them (KIP-412): their levels, which last until the process ends."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class ProcessWork:
             process.kill()
         order = pickle.dumps(self._order)
         assert process.stdin is not None
-        with suppress(OSError):  # reading the answer says what happened
+        with suppress(OSError):  # reading the answer shows what happened
             process.stdin.write(len(order).to_bytes(4, "big") + order)
             process.stdin.flush()
         return process

@@ -21,7 +21,7 @@ else:
 
 
 class Coordinators:
-    """Each is led through the partitions of its internal topic, and follows the metadata."""
+    """Each coordinator follows the metadata, and serves the partitions of its internal topic that this broker leads."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ class Directory:
     def __init__(
         self, image: MetadataImage, controller: Controller, unaddressed: Callable[[str], Container[int]]
     ) -> None:
-        """`unaddressed` gives the brokers that advertise no address on a listener, because it listens on all
+        """`unaddressed` returns the brokers that advertise no address on a listener, because it listens on all
         interfaces.
         """
         self._image = image

@@ -1,7 +1,7 @@
 """The one place where a handler is called: for connections, for other brokers, and for forwarded requests.
 
-A handler returns its response, None if the client expects no response, or a `Reply`; or it raises. `dispatch` turns
-an error, raised now or given later, into the error response of the API.
+A handler returns its response, None if the client expects no response, or a `Reply`; or it raises. `dispatch` turns an
+error, raised now or reported later, into the error response of the API.
 """
 
 from __future__ import annotations

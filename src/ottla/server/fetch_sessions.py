@@ -138,7 +138,7 @@ class FetchSessionCache:
         return self._sessions.get(session_id)
 
     def plan(self, request: FetchRequest, version: int) -> FetchPlan:
-        """Find out what a request wants, opening, changing or closing its session."""
+        """The plan for a request. Opens, changes or closes its session."""
         session_id, epoch = request.session_id, request.session_epoch
         if version < 7 or epoch == FINAL_EPOCH:
             if session_id != NO_SESSION:

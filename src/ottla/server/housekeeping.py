@@ -34,7 +34,7 @@ SWEEP_STEPS: Final = 32
 class Housekeeper:
     """Deletes old segments and compacts logs while the broker runs.
 
-    It takes the cleaner's calls until there is a compacted log, so that the cleaner is imported only then.
+    It replaces the cleaner until there is a compacted log, so that the cleaner is imported only then.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Housekeeper:
     # -- retention ---------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Delete what is past its retention, some logs at a time. Only one sweep runs at a time."""
+        """Delete segments past their retention, some logs at a time. Only one sweep runs at a time."""
         if self._sweep is None and not self._stopped:
             self._sweep = self._logs.retention_steps()
             self._sweep_some()
@@ -169,7 +169,7 @@ class Housekeeper:
         future.add_done_callback(stepped)
 
     def _start_work(self, job: CleaningJob) -> Work:
-        # Most brokers never compact anything large: its modules are imported only then.
+        # Most brokers never compact anything large: the modules for that are imported only when needed.
         disk = self._logs.disk.part_of(job.folder)
         rate = self._settings().bytes_per_second
         large = sum(source.size for source in job.sources) >= PROCESS_FROM_BYTES

@@ -94,7 +94,7 @@ class LogDirs:
         """The folder id of a partition until its folder is created."""
         self._made: Moves | None = None
         self.interrupted: list[tuple[TopicPartition, PosixDisk]] = []
-        """Moves that start again."""
+        """Interrupted moves, which start again."""
 
     def open(self) -> None:
         """Check that the listed logs and the metadata agree, before anything is created."""
@@ -115,7 +115,7 @@ class LogDirs:
             self.moves.start(key, part)
 
     def keep_only(self, keys: Container[TopicPartition]) -> None:
-        """Other processes have the partitions that are not in `keys`."""
+        """Other processes own the partitions that are not in `keys`."""
         self._disk.keep_only(keys)
 
     @property
@@ -236,7 +236,7 @@ class LogDirs:
         if assigned:
             broker.topology.assign_folders(assigned)
 
-    # -- what holds what ---------------------------------------------------------------------------------------
+    # -- contents of folders -----------------------------------------------------------------------------------
 
     def folders(self, held: Sequence[TopicPartition]) -> list[DataFolder]:
         logs = self._broker.logs

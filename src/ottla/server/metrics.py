@@ -36,7 +36,7 @@ MISSING = "metrics need the package prometheus_client: pip install 'ottla[metric
 
 
 class MetricsPage(NamedTuple):
-    """What a scraper reads."""
+    """The page that a scraper reads."""
 
     content_type: str
     body: bytes
@@ -84,7 +84,7 @@ class Metrics:
         self._registry.register(self._state)
 
     def instrument(self, route: Route, version: int) -> None:
-        """Count what goes through a route."""
+        """Count the requests of a route."""
         name = route.api.name
         handler, encode, response_type = route.handler, route.encode, route.response_type
         requests = self._requests.labels(name, version)
@@ -117,7 +117,7 @@ class Metrics:
         return page_of(self._registry)
 
     def families(self, high_watermarks: HighWatermarks = MappingProxyType({})) -> list[Family]:
-        """The metrics in a form that can be sent to another process; nothing if the broker is down.
+        """The metrics in a form that can be sent to another process; empty if the broker is down.
 
         The high watermarks are those of partitions that other brokers lead, for the lag of groups.
         """

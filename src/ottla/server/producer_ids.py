@@ -1,4 +1,4 @@
-"""Producer ids, taken from the controller block by block (Kafka's ProducerIdManager)."""
+"""Producer ids, requested from the controller block by block (Kafka's ProducerIdManager)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ProducerIds:
         self._waiting: list[Reply[None]] = []
 
     def next(self) -> int:
-        """An id that was never given to any producer."""
+        """An id that no producer has had before."""
         if len(self._ids) <= self._refill_at:
             self._ask()
         if not self._ids:
@@ -61,7 +61,7 @@ class ProducerIds:
         return self._ids.popleft()
 
     def wait(self) -> Answer[None]:
-        """None if there are ids, or a reply that comes with them."""
+        """None if there are ids; otherwise a reply that completes when they arrive."""
         if self._ids or not self._refill_at:
             return None
         self._ask()

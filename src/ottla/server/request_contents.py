@@ -117,7 +117,7 @@ def _narrowed_topic(topic: Struct, name: str, keep: Callable[[Target], bool]) ->
 
 
 def merge(into: Struct, other: Struct) -> None:
-    """Add what `other` says about topics to a response."""
+    """Add the topics of the response `other` to the response `into`."""
     for field, items in _arrays(other):
         setattr(into, field.name, [*(getattr(into, field.name) or ()), *items])
 

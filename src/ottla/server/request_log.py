@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 KEPT_REQUESTS: Final = 2000
 RECORDED_REQUESTS: Final = 10_000
-"""How many requests a page can look back on."""
+"""How many recent requests a page can show."""
 KEPT_BYTES: Final = 64 << 20
 """The most bytes of requests. Answers are not counted: they hold file regions, and bytes only if the broker keeps
 its log in memory anyway."""
 _PENDING_MAX: Final = 20_000
 """The most events that a watch keeps for its reader."""
 _numbers: Final = count(1)
-"""In the order of arrival, over all brokers of this process."""
+"""The numbers of requests, in the order of arrival at all brokers of this process."""
 
 
 class Request:
@@ -124,7 +124,7 @@ class Request:
 
 
 class ControlEvent:
-    """Something that was done to a broker, among its requests."""
+    """An action on a broker, listed among its requests."""
 
     __slots__ = ("at_ms", "number", "started_ns", "text", "topics")
 
@@ -181,7 +181,7 @@ class RequestLog:
     """The last requests, oldest first, with limits on their number and bytes.
 
     `when_watched` is called with True before the first watch begins and with False after the last one has ended: a
-    broker that records only for watchers starts and stops with it.
+    broker that records only for watchers starts and stops recording then.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ class Requester(Protocol):
     principal: str
     """`User:name`, as in ACLs and quotas."""
     client_software: tuple[str, str] | None
-    """Name and version of the client library, as ApiVersions gave them (KIP-511)."""
+    """Name and version of the client library, as sent with ApiVersions (KIP-511)."""
     state: dict[str, Any] | None
     """What handlers keep while the connection is open."""
 
@@ -42,11 +42,11 @@ class Requester(Protocol):
 
     @property
     def token_authenticated(self) -> bool:
-        """Whether a delegation token was the login (KIP-48)."""
+        """Whether the sender authenticated with a delegation token (KIP-48)."""
 
     @property
     def wants_changes_only(self) -> bool:
-        """Whether an answer to a replica's fetch may leave out partitions without news, as with a fetch session."""
+        """Whether an answer to a replica's fetch may leave out unchanged partitions, as with a fetch session."""
 
     def work_ns(self) -> int:
         """How long the broker has worked on the request, for quotas."""

@@ -87,12 +87,12 @@ class MadeLate:
 
 
 class SecurityServices(NamedTuple):
-    """What `Security` may use of its broker."""
+    """The parts of its broker that `Security` may use."""
 
     current: CurrentConfig
     metadata: MetadataImage
     access: Access
-    """Security decides what is in it."""
+    """`Security` fills it."""
     connections: Connections
     clock: Clock
     timer: Timer
@@ -105,7 +105,7 @@ class SecurityServices(NamedTuple):
 
 
 class CoordinatorServices(NamedTuple):
-    """What the coordinators may use of their broker."""
+    """The parts of their broker that the coordinators may use."""
 
     node_id: int
     current: CurrentConfig
@@ -129,7 +129,7 @@ class CoordinatorServices(NamedTuple):
 
 
 class Services:
-    """What a handler may use of its broker (`ctx.services`)."""
+    """The parts of its broker that a handler may use (`ctx.services`)."""
 
     __slots__ = (
         "_current",

@@ -156,7 +156,7 @@ def _create(ctx: RequestContext, topics: Iterable[InternalTopic]) -> Answer[Crea
     return made  # type: ignore[no-any-return]  # a CreateTopicsResponse, or a reply that gets one
 
 
-# -- looking at groups -------------------------------------------------------------------------------------------------
+# -- descriptions of groups --------------------------------------------------------------------------------------------
 
 _HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
 

@@ -70,7 +70,7 @@ class ClientInstance:
 
 
 class ClientMetrics:
-    """The clients that asked for their subscription, and what they got."""
+    """The clients that asked for their subscription, and what they were sent."""
 
     def __init__(self, image: MetadataImage, clock: Clock) -> None:
         self._image = image

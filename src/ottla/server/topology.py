@@ -1,4 +1,4 @@
-"""What depends on the other brokers: the parts that differ, and the steps of starting and stopping.
+"""The parts of a broker that depend on other brokers, and the steps of starting and stopping.
 
 `Topology` is a single broker. `workers/topology.py` has the two kinds of worker processes on the same data folders,
 `multibroker/node.py` a broker of a cluster in one process. They differ only in these methods.
@@ -156,7 +156,7 @@ class Topology:
         metadata_log.append([self.broker.registration(broker_id, advertised, metadata_log.last_offset + 1)])
 
     def elect_returned(self, broker_id: int) -> None:
-        """Let a broker that has just registered lead what it can."""
+        """Let a broker that has just registered lead the partitions that it can."""
         broker = self.broker
         if broker.log_dirs is not None:
             self.commit(broker.controller.broker_changes.without_folders(broker_id))
@@ -180,7 +180,7 @@ class Topology:
         self.commit(broker.controller.broker_changes.folders_failed(broker.node_id, directory_ids))
 
     def assign_folders(self, assigned: Sequence[Assignment]) -> None:
-        """Let the metadata say in which of its folders this broker has these replicas."""
+        """Record in the metadata in which of its folders this broker has these replicas."""
         broker = self.broker
         self.commit(assign_folders(broker.metadata, broker.node_id, assigned))
 

@@ -35,7 +35,7 @@ class MarkerWriter:
         self._services = services
         self._group_shards = group_shards
         self._waiting: dict[int, Waiting] = {}
-        self._will_send = True  # by `start`
+        self._will_send = True  # `start` sends
 
     def start(self) -> None:
         """Other brokers can be reached from now on. Markers from before a stop may already be waiting."""
@@ -123,7 +123,7 @@ def when_committed(
     offset: int,
     done: Callable[[KafkaError | None], None],
 ) -> None:
-    """Call `done` when a marker is committed, or with an error, which is also a wait of `request.timeout.ms`.
+    """Call `done` when a marker is committed, or with an error, such as after a wait of `request.timeout.ms`.
 
     After an error the coordinator tries again, as Kafka's does.
     """

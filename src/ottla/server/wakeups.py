@@ -1,8 +1,8 @@
 """Fetches that wait for records, woken by an append.
 
-They are served after the request that appended, because it may append to more partitions. A single one is served
-before the producer gets its answer: the record reaches its consumer sooner, by about 50 µs. Many are served
-afterwards, or the producer would wait for all of them.
+They are served after the request that appended, because it may append to more partitions. A single fetch is served
+before the producer gets its answer: the record reaches its consumer sooner, by about 50 µs. Several are served
+afterwards; otherwise the producer would wait for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class Wakeups:
-    """What has been woken and not served yet."""
+    """The fetches that were woken but not served yet."""
 
     __slots__ = ("_call_soon", "_woken")
 

@@ -1,4 +1,4 @@
-"""Compiles constructors, and holds what encoding and decoding share, compiled or interpreted."""
+"""Compiles constructors, and holds the common parts of encoding and decoding, compiled or interpreted."""
 
 from __future__ import annotations
 

@@ -137,7 +137,8 @@ class EncoderWriter:
         self.emit(f"    {outer}(part)")
 
     def differs(self, field: Field, source: str, at_a_glance: bool = False) -> str:
-        """Whether a tagged field must be sent: only if it is not the default. A glance does not compare structs."""
+        """Whether a tagged field must be sent: only if it is not the default. With `at_a_glance`, structs are not
+        compared."""
         if field.kind == "array":
             if field.default is not None:
                 return (

@@ -2,7 +2,7 @@
 
 There are three special cases. A request header v2 keeps a client id with a two-byte length, so that a broker can read
 it before it knows the version. The response to ApiVersions always has header v0, so that a client can read it in the
-same way. And ControlledShutdown v0, as the only request, had no client id (header v0).
+same way. And ControlledShutdown v0 was the only request without a client id (header v0).
 """
 
 from __future__ import annotations

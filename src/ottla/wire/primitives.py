@@ -17,7 +17,7 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 ELEMENTS_MAX = 204_800
-"""The most elements in all arrays of a request together, unless the caller of its decoder gives another limit. One byte
+"""The most elements in all arrays of a request together, unless the caller of its decoder sets another limit. One byte
 can be an element that takes a kilobyte in memory, so the size of a frame limits little."""
 
 STRING_BYTES_MAX = 0x7FFF

@@ -10,7 +10,7 @@ without building a response:
    the rest are the numbers.
 3. *Fill in.* An `AnswerTemplate` packs the correlation id and the new numbers between the fixed parts of the answer.
 
-If anything differs, in the request or in the broker's state, the template is not used, and the frame takes the ordinary
+If anything differs, in the request or in the broker's state, the template is not used, and the frame takes the normal
 path. So a template never decides on a response; it only repeats one.
 
 Used by `server/apis/{produce,fetch,commit}_repeated.py` for requests and answers, and by

@@ -1,4 +1,4 @@
-"""What an API is: how handlers declare it, what they know about a request, and what a broker serves."""
+"""The APIs: how handlers declare them, the context of a request, and the registry of served APIs."""
 
 from ottla.server.api.context import RequestContext
 from ottla.server.api.declaration import Handler, handles

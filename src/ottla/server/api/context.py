@@ -1,4 +1,4 @@
-"""What a handler knows about a request in addition to its content."""
+"""The context of a request: what a handler knows about it in addition to its content."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _ALL_OPERATIONS = {
     kind: sum(1 << operation for operation in operations) for kind, operations in SUPPORTED_OPERATIONS.items()
 }
-"""The operations as the bit field of the answers."""
+"""The operations as the bit field in answers."""
 
 
 class RequestContext:
-    """Who sent a request, and how."""
+    """The sender of a request, and how it was sent."""
 
     __slots__ = ("api_key", "client_id", "connection", "correlation_id", "request_bytes", "services", "version")
 
@@ -76,7 +76,7 @@ class RequestContext:
         return None if quotas is None else quotas.mutations(self, strict=strict)
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
-        """What the sender may do with a resource, as the bit field of the answers."""
+        """The operations that are allowed to the sender on a resource, as the bit field in answers."""
         connection = self.connection
         authorizer = connection.services.access.authorizer
         if authorizer is None:

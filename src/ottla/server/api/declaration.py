@@ -1,7 +1,7 @@
 """How an API is declared: `@handles(SomeRequest, …)` on the function that answers it.
 
-The declaration says what the rest of the broker needs to know about it. `ottla/api_table.py` holds what a broker
-needs before it imports the handler; `scripts/generate` writes it from the declarations.
+The declaration contains everything that the rest of the broker needs to know about the API. `ottla/api_table.py` holds
+the part that a broker needs before it imports the handler; `scripts/generate` writes it from the declarations.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def handles(
 ) -> Callable[[Callable[[RequestContext, RequestT], Any]], Callable[[RequestContext, RequestT], Any]]:
     """Declare an API; the function below answers it.
 
-    `permission` is what an authorizer requires; for a list, all of its entries. `versions` limits what is served if
-    the messages have more (unstable versions). An API that is not `advertised` is served, but ApiVersions does not
-    list it.
+    An authorizer requires `permission`, or every entry if it is a list. `versions` limits the served versions if the
+    messages define more (unstable versions). An API that is not `advertised` is served, but ApiVersions does not list
+    it.
 
     An API that the controller answers `changes_metadata`, unless declared otherwise. `may_create_topics` says whether a
     request must go to the controller because it may create a topic.

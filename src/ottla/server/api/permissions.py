@@ -1,4 +1,4 @@
-"""Which permission a request needs: what a handler declares, and the authorizer's guards check before it runs.
+"""The permissions that requests need: a handler declares them, and the authorizer's guards check them before it runs.
 
 A broker without an authorizer ignores this. If these classes are not enough, a special guard runs before the handler
 (`GuardedBy`), or the handler calls `ctx.may` (`ChecksItself`).
@@ -12,7 +12,7 @@ from ottla.enums import AclOperation, ResourceType
 
 
 class OnCluster(NamedTuple):
-    """An operation on the cluster, or another one `instead`."""
+    """An operation on the cluster; the operation `instead` is enough, too."""
 
     operation: AclOperation
     instead: AclOperation | None = None
@@ -69,7 +69,7 @@ class GuardedBy(NamedTuple):
 
 
 class ChecksItself(NamedTuple):
-    """The handler calls `ctx.may`, because it knows more than the request says."""
+    """The handler calls `ctx.may`, because it knows more than the request shows."""
 
     summary: str
 

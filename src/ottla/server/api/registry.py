@@ -1,4 +1,4 @@
-"""What a broker serves: the APIs of the table, each with the handler that its module declares."""
+"""The APIs that a broker serves: those of the table, each with the handler that its module declares."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Api:
         self.answered_by = row.answered_by
         self.changes_metadata = row.changes_metadata
         self._changed: Api | None = None
-        """The API that this is a changed copy of."""
+        """The API of which this is a changed copy."""
         self._wrap: Callable[[Api], Handler] | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -111,14 +111,14 @@ class Api:
         return other
 
     def wrapped(self, wrap: Callable[[Api], Handler]) -> Api:
-        """A copy whose handler `wrap` makes when the first request arrives."""
+        """A copy whose handler `wrap` creates when the first request arrives."""
         other = self.replace()
         other._wrap = wrap
         return other
 
 
 class Registry:
-    """What one broker serves: all registered APIs, or the part that an older release had."""
+    """The APIs that one broker serves: all registered ones, or only those of an older release."""
 
     __slots__ = ("_instruments", "_routes", "advertised", "apis")
 
@@ -162,7 +162,7 @@ class Registry:
 
 
 def _declaration(api: Api) -> Declaration:
-    """What the API's handler declares."""
+    """The declaration of the API's handler."""
     if api.key not in DECLARED:
         import_late(f"ottla.server.apis.{api.module}")
     return DECLARED[api.key]
@@ -176,7 +176,7 @@ def registered_apis() -> Registry:
 
 
 def controller_apis() -> Registry:
-    """What a controller serves on its own listener."""
+    """The APIs that a controller serves on its own listener."""
     served = [
         Api(key, row)
         for key, row in APIS.items()

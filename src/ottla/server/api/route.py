@@ -36,7 +36,7 @@ class Repeated(Protocol):
 
 
 Model = Callable[["RequestContext", "Route", memoryview, Any, Any, bytes, "Repeated | None"], "Repeated | None"]
-"""Makes a template of a request that was just served: context, route and frame; request, response and the encoded
+"""Makes a template from a request that was just served: context, route and frame; request, response and the encoded
 answer; the connection's template so far."""
 
 _FEW_BYTES: Final = 512
@@ -70,8 +70,8 @@ class Route:
         self.handler = api.handler
         self.model = api.model
         self.response_type = api.response
-        # The first request of its kind does not wait until both are compiled, and neither do a few small ones after
-        # it: often it is the only one.
+        # The first request of its kind, and a few small ones after it, do not wait until both are compiled, because
+        # often no more follow.
         self.decode: Decoder = self._decode_early
         self.encode: Encoder = self._encode_early
         self._requests = 0
@@ -82,7 +82,7 @@ class Route:
         self.flexible_response = response_header_version(api.key, version) >= 1
 
     def compile(self) -> None:
-        """For callers that keep the codecs."""
+        """Compile both codecs, for callers that keep them."""
         self.decode = self.api.request.decoder(self._version)
         self.encode = self.api.response.encoder(self._version)
 

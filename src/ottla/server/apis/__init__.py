@@ -1,4 +1,4 @@
 """The handlers, one module per family. A module is imported with its first request.
 
-Each function says with `@handles` which request it answers, and everything else about that API.
+Each function declares with `@handles` which request it answers, and everything else about that API.
 """

@@ -21,7 +21,7 @@ Created = CreateAclsResponse.AclCreationResult
 Deleted = DeleteAclsResponse.DeleteAclsFilterResult
 
 _UNKNOWN = 0
-"""Values that only stand for unknown future ones; requests must not use them."""
+"""A placeholder for unknown future values; requests must not use it."""
 
 
 def _check_enabled(ctx: RequestContext, message: str = "No Authorizer is configured.") -> None:

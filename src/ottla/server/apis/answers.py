@@ -68,7 +68,7 @@ class Unknown:
 
     def _merged(self, response: ResponseT) -> ResponseT:
         if not self.topics:
-            return response  # unchanged: a topic that is named twice is answered twice
+            return response  # unchanged: a topic that occurs twice is answered twice
         answered: Any = response
         for topic in answered.topics:
             answer = self.topics.setdefault(self._key(topic), topic)

@@ -39,7 +39,7 @@ class RepeatedCommit:
     )
 
     def __init__(self, version: int, frame: memoryview, request: OffsetCommitRequest) -> None:
-        """Remember who committed. Only a repetition shows that it is worth a template."""
+        """Remember who committed. A template is made only if the request is repeated."""
         self._version = version
         self._frame_bytes = len(frame)
         self._subject = _subject(request)
@@ -60,7 +60,7 @@ class RepeatedCommit:
         response: OffsetCommitResponse,
         answer: bytes,
     ) -> None:
-        """Make a template of the request and its answer, if they have the usual shape."""
+        """Make a template from the request and its answer, if they have the usual shape."""
         self.route = None
         if self._is_odd or any(partition.error_code for topic in response.topics for partition in topic.partitions):
             return

@@ -58,7 +58,8 @@ _DESCRIBED_AT_A_TIME = 200
 
 _ENTRIES_MAX = 400_000
 _DOCUMENTED_ENTRIES_MAX = 100_000
-"""Those of 12,000 topics, and of 3,000 with documentation, which makes an entry ten times as large."""
+"""The most entries in an answer: those of 12,000 topics, or of 3,000 with documentation, which makes an entry ten times
+as large."""
 
 
 # -- describing ------------------------------------------------------------------------------------------------------
@@ -103,8 +104,8 @@ def describe_configs(ctx: RequestContext, request: DescribeConfigsRequest) -> An
 class _Description:
     """The settings of each resource of one request.
 
-    A few kilobytes can name a topic thousands of times. Resources with equal settings share their entries, and an
-    answer has at most that many.
+    A request of a few kilobytes can contain a topic thousands of times. So resources with equal settings share their
+    entries, and the number of entries in an answer is limited.
     """
 
     def __init__(self, ctx: RequestContext, request: DescribeConfigsRequest) -> None:
@@ -251,7 +252,7 @@ def _alter_response(request: AlterConfigsRequest, outcomes: Sequence[KafkaError 
     on_error=_alter_error,
 )
 def alter_configs(ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """v0–v2. Replaces all settings of a resource: what is not named is removed. v2 flexible.
+    """v0–v2. Replaces all settings of a resource: settings that are not listed are removed. v2 flexible.
 
     Loggers cannot be changed this way. If a resource appears twice, Kafka never answers; Ottla refuses both.
     """
@@ -309,7 +310,7 @@ def incremental_alter_configs(
 
     def plan(resource: Resource, wanted: Sequence[ConfigChange]) -> list[Message]:
         if trips:
-            # Kafka's controller fails on it, and with it everything that the broker itself did not refuse.
+            # Kafka's controller fails on it, and so does everything that the broker itself did not refuse.
             if resource[0] == ConfigResourceType.BROKER:
                 changes.increment(resource, wanted)
             elif resource[0] != ConfigResourceType.BROKER_LOGGER:
@@ -378,7 +379,7 @@ def _set_levels(ctx: RequestContext, name: str, wanted: Sequence[ConfigChange], 
     permission=OnCluster(AclOperation.DESCRIBE_CONFIGS),
 )
 def list_config_resources(ctx: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """v0 client metrics only (KIP-714); v1 the types asked for, or all (KIP-1142).
+    """v0 client metrics only (KIP-714); v1 the requested types, or all (KIP-1142).
 
     Topics, brokers and loggers are listed even if they have no settings.
     """

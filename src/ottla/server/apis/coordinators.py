@@ -29,7 +29,7 @@ _TOPIC_OF: dict[int, str] = {
 Found = FindCoordinatorResponse.Coordinator
 
 _KEYS_AT_A_TIME = 1000
-"""The keys of a few milliseconds of work; other clients are served in between."""
+"""Looking up this many keys takes a few milliseconds; then other clients are served."""
 
 
 def _find_error(ctx: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:

@@ -1,4 +1,4 @@
-"""UpdateFeatures. What is supported and what is finalized is in the answer of ApiVersions."""
+"""UpdateFeatures. The answer to ApiVersions lists the supported and the finalized features."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def update_features(ctx: RequestContext, request: UpdateFeaturesRequest) -> Upda
         FeatureUpdate(
             update.feature,
             update.max_version_level,
-            # Kafka 4.3 reads the kind only, which v0 does not have: its flag for downgrades is without effect.
+            # Kafka 4.3 reads only the kind of update, which v0 does not have: the flag for downgrades in v0 has no
+            # effect.
             update.upgrade_type if ctx.version >= 1 else FeatureUpgradeType.UPGRADE,
         )
         for update in request.feature_updates

@@ -3,8 +3,8 @@
 A consumer that catches up fetches the same partition again and again. The bytes of such requests differ in one number,
 and those of the answers in three numbers and the length of the records. After two such requests, the next ones of the
 connection use a template, as with produced records (see `produce_repeated`): no request is decoded and no response is
-built, which is half of the cost of such a fetch without the sending. Any other request takes the normal path, and so do
-those that wait for records, have an error or use a session.
+built, which saves half the cost of such a fetch, not counting the sending. Any other request takes the normal path, and
+so do those that wait for records, have an error or use a session.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _LENGTH = Struct(">i")
 
 
 def wants_committed(request: FetchRequest) -> bool:
-    """Whether the answer names aborted transactions. Kafka does not treat one replica as a consumer:
-    that of a move between a broker's own folders."""
+    """Whether the answer lists aborted transactions. Kafka does not treat the replica of a move between a broker's own
+    folders as a consumer."""
     replica_id = request.replica_id if request.replica_state is None else request.replica_state.replica_id
     return request.isolation_level == _READ_COMMITTED and replica_id != _MOVING_REPLICA
 
@@ -67,7 +67,7 @@ class RepeatedFetch:
     )
 
     def __init__(self, version: int, request: FetchRequest) -> None:
-        """Remember the request. Only a repetition shows that it is worth a template."""
+        """Remember the request. A template is made only if the request is repeated."""
         topic = request.topics[0]
         self._version = version
         self._topic = topic.topic, topic.topic_id
@@ -98,7 +98,7 @@ class RepeatedFetch:
     def learn(
         self, broker: Services, route: Route, frame: memoryview, request: FetchRequest, response: FetchResponse
     ) -> None:
-        """Make a template of the request and its answer, if they have the usual shape."""
+        """Make a template from the request and its answer, if they have the usual shape."""
         if not response.responses:
             return
         topic, answered = request.topics[0], response.responses[0].partitions[0]

@@ -40,7 +40,8 @@ _MOVED_NAME_MAX = 255 - len("-.-future") - 32
     permission=OnCluster(AclOperation.DESCRIBE),
 )
 def describe_log_dirs(ctx: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """v0–v5 (KIP-113). v3 error for the whole; v4 bytes of the volume (KIP-827); v5 cordoned folders (KIP-1066).
+    """v0–v5 (KIP-113). v3 an error for the whole request; v4 bytes of the volume (KIP-827); v5 cordoned folders
+    (KIP-1066).
 
     A log that has not been used since the start is measured by its files, not opened.
     """

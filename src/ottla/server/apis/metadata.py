@@ -1,4 +1,5 @@
-"""Metadata, DescribeCluster and DescribeTopicPartitions: who is in the cluster and where the partitions are."""
+"""Metadata, DescribeCluster and DescribeTopicPartitions: which brokers are in the cluster, and where the partitions
+are."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def _metadata_error(ctx: RequestContext, request: MetadataRequest, error: KafkaE
 
 
 def _may_create(image: MetadataImage, request: MetadataRequest) -> bool:
-    """Whether it names a topic that is unknown here: the controller may know or create it."""
+    """Whether the request names a topic that is unknown here: the controller may know or create it."""
     for topic in request.topics or ():
         if topic.topic_id == ZERO_UUID:
             if topic.name not in image.topics:
@@ -80,7 +81,7 @@ def _may_create(image: MetadataImage, request: MetadataRequest) -> bool:
 def metadata(ctx: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """v0–v13. v1 null means all topics; v4 auto-creation can be refused; v10 topic ids in the answer; v12 topics by id.
 
-    Where Kafka answers a topic that it is about to create with UNKNOWN_TOPIC_OR_PARTITION, it is ready here
+    Kafka answers UNKNOWN_TOPIC_OR_PARTITION for a topic that it is about to create. Here the topic is ready
     immediately.
     """
     broker = ctx.services
@@ -110,7 +111,7 @@ def _wanted_topics(
 ) -> list[Described]:
     """In Kafka's order: unknown ids, then existing topics, then unknown names.
 
-    With one id it is a request by ids, and names are ignored. Duplicates are answered once.
+    If any topic has an id, it is a request by ids, and names are ignored. Duplicates are answered once.
     """
     image = ctx.services.metadata
     by_id = any(topic.topic_id != ZERO_UUID for topic in wanted)
@@ -147,7 +148,7 @@ def _absent(ctx: RequestContext, request: MetadataRequest, name: str) -> Describ
     """Refuse a missing topic, and create it for the next request."""
     if not is_legal_topic_name(name):
         return _refused(ctx, request, name, InvalidTopicException.code)
-    # Before v4 a client could not refuse.
+    # Before v4 a client could not refuse auto-creation.
     allowed = request.allow_auto_topic_creation or ctx.version < 4
     if allowed and ctx.services.config["auto.create.topics.enable"] and name != CLUSTER_METADATA_TOPIC:
         try:
@@ -229,7 +230,7 @@ def _reachable(image: MetadataImage, listener: str) -> set[int]:
 
 
 def _offline(image: MetadataImage, partition: PartitionState, reachable: Container[int]) -> list[int]:
-    """Those whose broker the client cannot reach, or whose data folder has failed."""
+    """The replicas whose broker the client cannot reach, or whose data folder has failed."""
     return [
         replica
         for replica in partition.replicas
@@ -304,7 +305,7 @@ def _describe_partitions_error(
 def describe_topic_partitions(
     ctx: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """v0 (KIP-966): topics by name, in pages of partitions; the cursor names where the next page starts."""
+    """v0 (KIP-966): topics by name, in pages of partitions; the cursor shows where the next page starts."""
     image = ctx.services.metadata
     cursor = request.cursor
     if cursor is not None and cursor.partition_index < 0:
@@ -316,7 +317,7 @@ def describe_topic_partitions(
         raise InvalidRequest(
             f"DescribeTopicPartitionsRequest topic list should contain the cursor topic: {cursor.topic_name}"
         )
-    # Without names all topics are meant; the order by name is what makes a cursor stable.
+    # Without names, the request means all topics. The order by name makes a cursor stable.
     names = sorted({topic.name for topic in request.topics} if request.topics else image.topics)
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
@@ -324,7 +325,7 @@ def describe_topic_partitions(
             # The topic was deleted between two pages.
             names = [name for name in names if name != cursor.topic_name]
     if "" in names:
-        raise UnknownServerError  # Kafka fails on the empty name, and gives this answer for all of them
+        raise UnknownServerError  # Kafka fails on the empty name, and returns this error for all topics
     left = max(min(ctx.services.config["max.request.partition.size.limit"], request.response_partition_limit), 1)
     response = DescribeTopicPartitionsResponse()
     for name in names:
@@ -336,7 +337,7 @@ def describe_topic_partitions(
         if topic is None:
             response.topics.append(_undescribed(ctx, name))
             continue
-        # Kafka adds in 32 bits: a cursor near their end makes it answer nothing, and with a cursor below 0.
+        # Kafka adds 32-bit numbers: if the sum overflows, it answers with no partitions and with a cursor below 0.
         after = (first + left + _INT32) % (2 * _INT32) - _INT32
         described = _described_page(ctx, topic, first, after)
         response.topics.append(described)

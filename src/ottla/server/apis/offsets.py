@@ -62,7 +62,7 @@ def _model(
     model=_model,
 )
 def offset_commit(ctx: RequestContext, request: OffsetCommitRequest) -> Answer[OffsetCommitResponse]:
-    """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 bring their own retention; v9 members of the
+    """v0–v10. v0–v1, which 4.0 dropped, are stored like the rest; v2–v4 have their own retention; v9 members of the
     consumer protocol; v10 topics by id."""
     unknown = Unknown(_CommittedTopic, _CommittedPartition, by_id=ctx.version >= FIRST_TOPIC_ID_VERSION)
     request.topics = unknown.set_apart(ctx.services.metadata, request.topics)
@@ -183,7 +183,7 @@ def _fetch_one(ctx: RequestContext, request: OffsetFetchRequest) -> Answer[Offse
 
 
 def _older_shape(ctx: RequestContext, request: OffsetFetchRequest, found: _Group) -> OffsetFetchResponse:
-    """One group, and before v2 no errors except those of partitions."""
+    """The answer for one group; before v2 only partitions have errors."""
     if found.error_code and ctx.version < FIRST_TOP_LEVEL_ERROR_VERSION:
         topics = [
             OffsetFetchResponse.OffsetFetchResponseTopic(

@@ -36,7 +36,7 @@ _SPECIAL_SINCE: dict[int, int] = {
 
 
 _LOOK_UP_BYTES = 4096
-"""About how many bytes of indexes and headers a look-up reads: a request may have thousands."""
+"""About how many bytes of indexes and headers a look-up reads: a request may need thousands of look-ups."""
 
 Listed = ListOffsetsResponse.ListOffsetsPartitionResponse
 

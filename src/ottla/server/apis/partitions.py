@@ -107,7 +107,7 @@ def _elect_error(ctx: RequestContext, request: ElectLeadersRequest, error: Kafka
     on_error=_elect_error,
 )
 def elect_leaders(ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """v0–v2. v0 preferred leaders; v1 unclean elections (KIP-460) and an error for the whole; v2 flexible.
+    """v0–v2. v0 preferred leaders; v1 unclean elections (KIP-460) and an error for the whole request; v2 flexible.
 
     If all partitions are requested, those that need no election are left out of the answer.
     """

@@ -40,7 +40,7 @@ _WITHOUT_LOG_START = (
     InvalidRequiredAcks,
     InvalidTopicException,
 )
-"""Errors after which Kafka does not say where the log starts."""
+"""Errors after which Kafka does not report where the log starts."""
 
 
 def failure(

@@ -4,9 +4,8 @@ A producer often writes to one partition for a while, with the same acks and tim
 is valid for all that begin with the same bytes, and answers without an error differ in only three numbers. So after two
 such requests, the next ones of the connection use a template: no request is decoded and no response is built, which
 saves a third of the cost of a small request. And requests that arrive together are written together: one large write
-costs a file system much less than five small ones. Requests that differ in
-anything else take the ordinary way. So do all requests if a guard or a fault watches the handler, or if the answer has
-to wait for followers.
+costs a file system much less than five small ones. Requests that differ in anything else take the normal path. So do
+all requests if a guard or a fault intercepts the handler, or if the answer has to wait for followers.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class RepeatedProduce:
     )
 
     def __init__(self, version: int, request: ProduceRequest) -> None:
-        """Remember its partition. Only a repetition shows that it is worth a template."""
+        """Remember its partition. A template is made only if the request is repeated."""
         topic = request.topic_data[0]
         self._version = version
         self._topic = topic.name
@@ -98,7 +97,7 @@ class RepeatedProduce:
         response: ProduceResponse,
         answer: bytes,
     ) -> None:
-        """Make a template of the request and its answer, if they have the usual shape."""
+        """Make a template from the request and its answer, if they have the usual shape."""
         topic, answered = request.topic_data[0], response.responses[0].partition_responses[0]
         records = topic.partition_data[0].records
         if answered.error_code or records is None or request.transactional_id is not None:
@@ -205,7 +204,7 @@ class RepeatedProduce:
         )
 
     def _answer(self, partition: Partition, batch: Batch, correlation_id: int) -> bytes | None:
-        """None if the batch takes long: the normal path serves others in between."""
+        """None if the batch would take long: the normal path serves other connections in between."""
         try:
             info = partition.append_batch(batch, self._version)
             if info is None:

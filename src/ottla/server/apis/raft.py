@@ -1,4 +1,4 @@
-"""What nodes of a cluster send to a controller: the quorum's own requests, and those of brokers.
+"""The requests that nodes of a cluster send to a controller: those of the quorum itself, and those of brokers.
 
 Served on the listeners of controllers only, by a controller of a quorum (`metadata_log.serve`).
 """

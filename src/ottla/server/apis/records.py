@@ -1,4 +1,4 @@
-"""DeleteRecords and DescribeProducers: about the log of a partition, except reading its records."""
+"""DeleteRecords and DescribeProducers: requests about the log of a partition, except reading its records."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def delete_records(ctx: RequestContext, request: DeleteRecordsRequest) -> Answer
 
 
 def _trimmed(ctx: RequestContext, leadership: Leadership, result: TrimmedPartition, timeout_ms: int) -> Answer[None]:
-    """Wait for the followers; those that time out still do it later."""
+    """Wait for the followers; even if the wait times out, they delete the records later."""
     trimmed: Reply[KafkaError | None] = Reply()
     timer = ctx.services.timer.schedule(max(timeout_ms, 1), lambda: trimmed.resolve(RequestTimedOut()))
     trimmed.on_cancel = timer.cancel

@@ -92,7 +92,8 @@ class ReplicaReading(Reading):
         return True
 
     def read_again(self, keys: set[PartitionKey]) -> None:
-        """Those partitions that may have something new by now; all of them for a follower that waits for all."""
+        """Read the partitions that may have something new by now, or all of them if the follower expects all in the
+        answer."""
         if self.changes_only:
             self.plan.partitions = {key: self.plan.partitions[key] for key in keys}
         self.read()
@@ -103,7 +104,7 @@ class ReplicaReading(Reading):
         return super().response()
 
     def _name_nodes(self, response: FetchResponse) -> None:
-        """A follower knows where the leaders are."""
+        """Nothing to add: a follower knows where the leaders are."""
 
     def _is_news(self, key: PartitionKey, wanted: SessionPartition, data: PartitionData) -> bool:
         return (

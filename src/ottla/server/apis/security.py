@@ -51,7 +51,7 @@ def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHa
     permission=OpenToAll("it comes before authentication"),
 )
 def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """v0–v2. As above."""
+    """v0–v2. See `sasl_handshake`."""
     return SaslAuthenticateResponse(
         error_code=IllegalSaslState.code,
         error_message="SaslAuthenticate request received after successful authentication",

@@ -71,7 +71,7 @@ def _described_error(
     on_error=_described_error,
 )
 def share_group_describe(ctx: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    """v1. State, epochs, and members with what they have."""
+    """v1. State, epochs, and members with their assignments."""
     response = groups.describe(ctx, request)
     if request.include_authorized_operations:
         for group in response.groups:
@@ -93,8 +93,8 @@ def _fetch_error(ctx: RequestContext, request: ShareFetchRequest, error: KafkaEr
     carries_records=True,
 )
 def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[ShareFetchResponse]:
-    """v1–v2. Acquires records for as long as their lock lasts, and acknowledges earlier ones. v2
-    takes exact limits (KIP-1206) and renews locks (KIP-1222)."""
+    """v1–v2. Acquires records for as long as their lock lasts, and acknowledges earlier ones. v2 accepts exact limits
+    (KIP-1206) and renews locks (KIP-1222)."""
     return fetching.share_fetch(ctx, request)
 
 

@@ -1,4 +1,4 @@
-"""The share coordinator's requests (KIP-932): what brokers ask each other about the state of share partitions."""
+"""The share coordinator's requests (KIP-932): the requests between brokers about the state of share partitions."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def _traits(ctx: RequestContext, instance_id: bytes) -> ClientTraits:
 def get_telemetry_subscriptions(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """v0 (KIP-714): a client without an id gets one, and which metrics to push, and how often."""
+    """v0 (KIP-714): the metrics that a client should push, and how often; a client without an id gets one."""
     broker = ctx.services
     instance_id = request.client_instance_id
     if instance_id == ZERO_UUID:

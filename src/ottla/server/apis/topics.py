@@ -129,8 +129,8 @@ def _topic_configs(
 ) -> list[CreateTopicsResponse.CreatableTopicConfigs]:
     """The configs of a new topic.
 
-    Most topics have the same, and describing them costs more than creating the topic. Given values are returned exactly
-    as they were sent, including spaces.
+    Most topics have the same configs, and describing them costs more than creating the topic. Given values are returned
+    exactly as they were sent, including spaces.
     """
     given = dict(overrides)
     return [

@@ -107,7 +107,7 @@ def add_partitions_to_txn(
     ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Answer[AddPartitionsToTxnResponse]:
     """v0–v5. v2 PRODUCER_FENCED (KIP-588); v4 brokers send many transactions at once and may only ask whether the
-    partitions are in (KIP-890); v5 TRANSACTION_ABORTABLE.
+    partitions are in the transaction (KIP-890); v5 TRANSACTION_ABORTABLE.
 
     If one partition cannot be added, none of its transaction is.
     """
@@ -119,8 +119,7 @@ def add_partitions_to_txn(
             topics=request.v3_and_below_topics,
         )
         return then(_added(ctx, only, only.topics), _single)
-    # Kafka looks up what belongs to an id that comes twice: what is to be added in the last entry, what was named in
-    # the first.
+    # If an id occurs twice, Kafka adds the partitions of its last entry, and answers an error with those of its first.
     last = {transaction.transactional_id: transaction.topics for transaction in request.transactions}
     first = {transaction.transactional_id: transaction.topics for transaction in reversed(request.transactions)}
     names = [transaction.transactional_id for transaction in request.transactions]
@@ -146,7 +145,7 @@ def _batched(outcomes: Iterable[tuple[str, TopicResults]]) -> AddPartitionsToTxn
 
 
 def _added(ctx: RequestContext, transaction: AddTransaction, topics: Sequence[AddTopic]) -> Answer[TopicResults]:
-    """`topics` are the topics that an answer for all of them names."""
+    """`topics` are the topics in an answer that has one error for all of them."""
     partitions = _partitions_of(transaction.topics)
     refused = _unwritable(ctx, partitions)
     if refused:
@@ -208,7 +207,7 @@ def _topic_results(codes: Codes) -> list[AddTopicResult]:
 
 
 def _same_for_all(topics: Iterable[AddTopic], code: int) -> TopicResults:
-    """One code for everything that was named, including duplicates."""
+    """One code for every partition in the request, including duplicates."""
     return [
         AddTopicResult(
             name=topic.name,
@@ -339,7 +338,7 @@ def _end_error(ctx: RequestContext, request: EndTxnRequest, error: KafkaError) -
     on_error=_end_error,
 )
 def end_txn(ctx: RequestContext, request: EndTxnRequest) -> Answer[EndTxnResponse]:
-    """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer has the
+    """v0–v5. v2 PRODUCER_FENCED; v4 TRANSACTION_ABORTABLE; v5 each end raises the epoch, and the answer contains the
     producer id and epoch to continue with (KIP-890).
     """
     bumps = ctx.version >= FIRST_BUMPING_END_VERSION
@@ -465,7 +464,7 @@ def _markers_response(codes: dict[int, Codes]) -> WriteTxnMarkersResponse:
     return response
 
 
-# -- looking at transactions
+# -- descriptions of transactions
 
 
 def _describe_error(

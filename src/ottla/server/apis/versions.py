@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, and the features of its cluster."""
+"""ApiVersions: the APIs of this broker, and the features of its cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _finalized_order(names: Iterable[str]) -> list[str]:
     permission=OpenToAll("it comes before authentication"),
 )
 def api_versions(ctx: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
-    """v0–v4. v3 brought the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
+    """v0–v4. v3 added the client's software (KIP-511) and the features (KIP-584); v4 shows features that start at 0.
 
     A request with an unknown, newer version still gets an answer (`request` is None then): v0, with
     the error and only ApiVersions in the list, so that the client can retry with a known version.

@@ -32,7 +32,8 @@ _EVERYBODY = "User:*"
 
 DECISIONS_MAX = 65_536
 DECISION_CHARACTERS_MAX = 8 << 20
-"""Decisions kept, and characters in their names: those come from clients, so the memory for them must be bounded."""
+"""Limits on the cached decisions and on the characters in their names. The names come from clients, so their memory
+must be bounded."""
 
 _SHOWN_NAME_MAX = 249
 """The log shows at most this much of a denied name; some resources allow names of 32 KB."""

@@ -156,7 +156,7 @@ def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 
 async def _in_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], bytes]) -> bytes:
-    """In a thread of its own that nobody waits for: a provider that hangs does not hold up a stop."""
+    """Run in a separate thread that nothing waits for, so that a provider that hangs does not delay a stop."""
     result: asyncio.Future[bytes] = loop.create_future()
 
     def settle(value: bytes | None, error: BaseException | None) -> None:
@@ -201,7 +201,7 @@ def read_document(url: str, context: ssl.SSLContext | None = None) -> bytes:
     try:
         answer = opener.open(url, timeout=_READ_TIMEOUT_S)
     except HTTPError as error:
-        error.close()  # it is also an answer, and holds a socket
+        error.close()  # the error is also the response, and holds a socket
         raise ValueError(str(error)) from None
     with answer as response:
         while chunk := response.read1(1 << 16):

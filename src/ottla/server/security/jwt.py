@@ -92,7 +92,7 @@ def _verified(key: Mapping[str, Any], algorithm: str, token: str) -> bool:
 
 
 class Expectations:
-    """What the claims of an accepted token must say."""
+    """The claims that an accepted token must have."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ def _scope(value: object) -> set[str]:
 
 
 class Keys(Protocol):
-    """Where the keys come from; `expedite` looks for a missing one."""
+    """The source of the keys; `expedite` looks for a missing one."""
 
     keys: KeySet | None
 

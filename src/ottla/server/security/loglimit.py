@@ -16,7 +16,7 @@ _LINES_OF_ALL = 100
 
 
 class RateLimitedLog:
-    """Passes the first lines of a key in each window; the next window begins with how many were left out."""
+    """Passes the first lines of a key in each window; the next window begins with the number of lines left out."""
 
     __slots__ = ("_all", "_clock", "_log", "_windows")
 

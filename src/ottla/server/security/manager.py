@@ -299,7 +299,7 @@ class Security:
     # -- bearer tokens -----------------------------------------------------------------------------------------------
 
     def bearer_tokens(self, listener: str, module: LoginModule | None) -> Callable[[str], BearerToken]:
-        """What OAUTHBEARER accepts on a listener: signed tokens, or unsecured ones if configured."""
+        """The tokens that OAUTHBEARER accepts on a listener: signed ones, or unsecured ones if configured."""
         config, clock = self._services.config, self._services.clock
 
         def setting(key: str) -> Any:

@@ -19,11 +19,11 @@ class Refused(Exception):
 
 
 class RefusedOpenly(Refused):
-    """The same, with a message for the client."""
+    """Like `Refused`, with a message for the client."""
 
 
 class Mechanism(Protocol):
-    """One conversation; `complete` says that the client is authenticated, and `user` is its name."""
+    """One conversation; `complete` means that the client is authenticated, and `user` is its name."""
 
     complete: bool
     user: str
@@ -101,7 +101,7 @@ _SCRAM_BYTES_MAX = 32 << 10
 
 
 class Scram:
-    """RFC 5802: the password is never sent, and the server does not have it."""
+    """RFC 5802: the password is never sent, and the server does not know it."""
 
     __slots__ = (
         "_credential",
@@ -202,7 +202,7 @@ class Scram:
 
 
 class BearerToken(NamedTuple):
-    """What a valid token says."""
+    """The content of a valid token."""
 
     user: str
     expires_ms: int
@@ -224,7 +224,8 @@ _KVSEP = b"\x01"
 
 
 class OAuthBearer:
-    """RFC 7628: a token from another server. A refused client gets the reason, acknowledges it, and is then failed."""
+    """RFC 7628: a token from another server. A refused client gets the reason, acknowledges it, and then its
+    authentication fails."""
 
     __slots__ = ("_error", "_validate", "by_token", "complete", "expires_ms", "user")
 

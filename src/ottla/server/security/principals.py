@@ -60,7 +60,7 @@ _RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([
 
 
 class PrincipalMapping:
-    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole name makes the principal."""
+    """`ssl.principal.mapping.rules`: the first rule whose pattern matches the whole name determines the principal."""
 
     def __init__(self, rules: str) -> None:
         self._rules: list[_Rule] = []

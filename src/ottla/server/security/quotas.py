@@ -75,7 +75,7 @@ class Quotas:
         """Quotas changed: look them up again; measured rates are kept."""
         self._found.clear()
 
-    # -- looking up ----------------------------------------------------------------------------------------------
+    # -- look-ups ------------------------------------------------------------------------------------------------
 
     def _meter(self, key: str, connection: Requester, client_id: str | None) -> Meter:
         user = connection.principal.partition(":")[2]
@@ -105,7 +105,7 @@ class Quotas:
         return rate if rate is not None else self._rates.put(key, WindowedRate(self._window_ms, self._windows))
 
     def _record(self, key: str, ctx: RequestContext, value: float) -> int:
-        """Count it, and return how long to wait."""
+        """Count `value`, and return how long to wait."""
         limit, meter = self._meter(key, ctx.connection, ctx.client_id)
         if limit is None:
             return 0
@@ -154,7 +154,7 @@ class Quotas:
         return self._record(FETCHED, ctx, response_bytes)
 
     def fetch_bytes_max(self, ctx: RequestContext) -> int:
-        """The most that one fetch may read: what the quota allows in all windows except one."""
+        """The most bytes that one fetch may read: as many as the quota allows in all windows except one."""
         limit, _ = self._meter(FETCHED, ctx.connection, ctx.client_id)
         return 1 << 31 if limit is None else int(limit * (self._windows - 1) * self._window_ms / 1000)
 

@@ -177,7 +177,7 @@ class SaslAuthentication:
             self._raw_token(bytes(frame))
             return False
         if self._state is State.START and frame[:2] == _API_VERSIONS_BYTES:
-            # Also in an unknown version, whose header cannot be read: it gets an answer too.
+            # This includes unknown versions, whose header cannot be read: they get an answer too.
             if (
                 self._connection.services.registry.route(ApiKey.API_VERSIONS, int.from_bytes(frame[2:4], "big"))
                 is not None

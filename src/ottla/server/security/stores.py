@@ -74,7 +74,7 @@ def key_store_context(context: ssl.SSLContext, store: KeyStore) -> None:
 
 
 def _lacking(pem: bytes) -> str | None:
-    """What is missing in a PEM file; OpenSSL does not say."""
+    """What is missing in a PEM file; OpenSSL does not report it."""
     if b"PRIVATE KEY-----" not in pem:
         return "there is no private key"
     return None if b"BEGIN CERTIFICATE-----" in pem else "there is no certificate"
@@ -122,7 +122,7 @@ def trust_store(setting: Setting) -> str | None:
 
 
 def _lines(pem: str) -> str:
-    """PEM in a properties file may be on one line, with spaces for line ends."""
+    """PEM in a properties file may be on one line, with spaces instead of line ends."""
 
     def block(found: re.Match[str]) -> str:
         body = "".join(found[2].split())

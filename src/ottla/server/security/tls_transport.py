@@ -28,12 +28,12 @@ CIPHER_BYTES = 256 << 10
 
 
 HANDSHAKES_NS = 5_000_000
-"""Of a turn of the event loop. Each handshake takes a signature: a thousand that come at once would keep all others
-waiting for a thousand signatures."""
+"""The time for handshakes in one turn of the event loop. Each handshake needs a signature: if a thousand arrived at
+once, all other connections would wait for a thousand signatures."""
 
 
 class HandshakeTurns:
-    """Limits the time that handshakes take before everybody else is served again. One for a broker."""
+    """Limits the time that handshakes take before other connections are served again. One per broker."""
 
     __slots__ = ("_loop", "_spent_ns")
 
@@ -69,7 +69,7 @@ class TlsTransport:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._unsent: memoryview | None = None
-        """Encrypted bytes that the socket did not take yet."""
+        """Encrypted bytes that the socket has not accepted yet."""
         self._is_open = False
         self.on_open: Callable[[bytes | None], None] | None = None
         """Called once with the peer's certificate in DER, or None, when the handshake is done. Nothing is decrypted

@@ -26,7 +26,7 @@ Wanted = Mapping[Place, Sequence[AcknowledgementBatch]]
 
 
 def acknowledgements(topics: Iterable[Any]) -> dict[Place, list[AcknowledgementBatch]]:
-    """The acknowledgements of a request by partition; empty for some."""
+    """The acknowledgements of a request by partition. Some partitions may have none."""
     return {
         (topic.topic_id, wanted.partition_index): [
             AcknowledgementBatch(batch.first_offset, batch.last_offset, batch.acknowledge_types)
@@ -88,8 +88,9 @@ def acknowledge(
 
 
 def _checked(ctx: RequestContext, wanted: Wanted, renews: bool) -> tuple[Outcome, Wanted]:
-    """What can be answered immediately, and what must be executed. A partition without acknowledgements is checked
-    too; if it is valid, it is in the answer only if another one has acknowledgements, as in Kafka."""
+    """The errors that can be answered immediately, and the acknowledgements to execute. A partition without
+    acknowledgements is checked too; if it is valid, it is in the answer only if another one has acknowledgements, as in
+    Kafka."""
     outcome: Outcome = {}
     sound: dict[Place, Sequence[AcknowledgementBatch]] = {}
     silent: list[Place] = []

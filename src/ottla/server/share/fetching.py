@@ -44,7 +44,7 @@ AcknowledgeData = ShareAcknowledgeResponse.PartitionData
 
 
 class ReadRecords(NamedTuple):
-    """What was read for a group, before it is handed out."""
+    """Records that were read for a group, before they are handed out."""
 
     offset: int
     raw: memoryview
@@ -121,7 +121,7 @@ def share_fetch(ctx: RequestContext, request: ShareFetchRequest) -> Answer[Share
         raise InvalidRequest("")  # only renew locks
     wanted = acknowledgements(request.topics)
     if not any(wanted.values()):
-        wanted = {}  # it only fetches
+        wanted = {}  # the request only fetches
     session = share.sessions.for_fetching(
         key,
         request.share_session_epoch,
@@ -298,7 +298,8 @@ class ShareFetch:
     # -- reading and handing out
 
     def _try(self, *, at_last: bool = False) -> bool:
-        """Hand out what is available, if it is enough or the wait is over; returns whether the request is answered."""
+        """Hand out the available records, if they are enough or the wait is over; returns whether the request is
+        answered."""
         found = self._read()
         if self._data and not at_last:
             at_last = True  # an error is answered immediately, with the available records

@@ -14,11 +14,11 @@ from ottla.server.share.inflight import ACQUIRED, AVAILABLE, Acquired, InFlight,
 Range = tuple[int, int]
 
 _ISOLATING_LIMIT = 2
-"""With so few deliveries there are none left to find out which record is bad."""
+"""With a limit this low, no deliveries are left to find out which record is bad."""
 
 
 class Handing:
-    """One hand-out: what was handed out, and how much more may be."""
+    """One hand-out: the records so far, and how many more are allowed."""
 
     __slots__ = (
         "_batch_size",

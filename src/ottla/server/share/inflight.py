@@ -131,7 +131,7 @@ class InFlight:
                 self.runs.append(Run(first, last, state, count, Taken(first, last)))
                 self.end = last + 1
 
-    # -- looking
+    # -- queries
 
     @property
     def done_count(self) -> int:

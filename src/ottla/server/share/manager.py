@@ -42,7 +42,7 @@ _FENCED = (FencedStateEpoch, FencedLeaderEpoch, GroupIdNotFound, UnknownTopicOrP
 
 
 def for_clients(error: KafkaError) -> KafkaError:
-    """An error of the share coordinator, as members get it."""
+    """An error of the share coordinator, converted for members."""
     if isinstance(error, FencedLeaderEpoch):
         return NotLeaderOrFollower()
     if isinstance(error, NOT_NOW):

@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     lock_ms: int = 30_000
     deliveries: int = 5
     records: int = 2000
-    """In flight at a time."""
+    """The most records in flight at a time."""
 
 
 class AcknowledgementBatch(NamedTuple):
@@ -121,10 +121,11 @@ class SharePartition:
     # -- acknowledging
 
     def acknowledge(self, member: str, batches: Sequence[AcknowledgementBatch], done: Done) -> Callable[[], None]:
-        """All of it or nothing.
+        """Apply all acknowledgements or none.
 
-        Call the returned function to store it; `done` is called when it is stored. Until then the records belong to
-        nobody: a fetch in the same request does not get them, as in Kafka, which does not wait for the storage either.
+        Call the returned function to store them; `done` is called when they are stored. Until then the records belong
+        to nobody: a fetch in the same request does not get them, as in Kafka, which does not wait for the storage
+        either.
         """
         changes: list[_Change] = []
         renewed: list[Run] = []
@@ -230,7 +231,7 @@ class SharePartition:
         in_flight.advance()
         self.on_free()
 
-    # -- letting go
+    # -- releasing
 
     def _run_out(self, lock: Lock) -> None:
         lock.is_over = True

@@ -1,4 +1,4 @@
-"""Share sessions: which partitions a member reads on this broker, without naming them in each request."""
+"""Share sessions: which partitions a member reads on this broker, so that its requests do not have to list them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class ShareSession:
         """The epoch that the next request must have."""
         self.places: dict[Place, None] = dict.fromkeys(places)
         self.unheard: set[Place] = set(self.places)
-        """Partitions that the next answer must name even without records: those of a new session, and added
-        ones."""
+        """Partitions that the next answer must include even without records: those of a new session, and added ones."""
         self.is_new = True
         self.connection = connection
 

@@ -43,7 +43,7 @@ NOT_NOW = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 """Errors of a share coordinator that is not available now: the request is retried."""
 RETRY_MS = 100
 ATTEMPTS = 50
-"""For requests that nobody would repeat."""
+"""For requests that nothing else would repeat."""
 
 
 class ShareStates:
@@ -99,7 +99,7 @@ class ShareStates:
             except KafkaError as error:
                 logger.warning("partition %d of %s is not pruned: %s", shard.partition, SHARE_STATE_TOPIC, error)
 
-    # -- asking
+    # -- requests
 
     def run(self, key: ShareKey, operation: Operation) -> Any:
         """Run an operation on the shard that keeps `key`, if it is here; a value, or a `Reply`."""
@@ -245,7 +245,7 @@ class _Gathering:
 
 
 def _gone_is_deleted(done: Callable[..., None]) -> Callable[..., None]:
-    """The state of a topic that is deleted went with it."""
+    """The state of a deleted topic was deleted with it."""
     return lambda answer, error: done(answer, None if isinstance(error, UnknownTopicOrPartition) else error)
 
 

@@ -369,7 +369,7 @@ class UpdateRaftVoterRequest(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0"
 
 
 class UpdateRaftVoterResponse(Message, key=ApiKey.UPDATE_RAFT_VOTER, versions="0", flexible="0+"):
-    """Names the leader if this is not it."""
+    """Contains the leader if this node is not the leader."""
 
     class CurrentLeader(Struct):
         leader_id: int = int32(default=-1)

@@ -12,7 +12,7 @@ from ..schema import records as record_data
 
 
 class ShareGroupHeartbeatRequest(Message, key=ApiKey.SHARE_GROUP_HEARTBEAT, versions="1", flexible="0+"):
-    """Like the consumer group's, for share groups (KIP-932). v0 was an early preview and is removed."""
+    """Like ConsumerGroupHeartbeat, for share groups (KIP-932). v0 was an early preview and is removed."""
 
     group_id: str = string()
     member_id: str = string()

@@ -21,7 +21,7 @@ class InitProducerIdRequest(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6"
 
 
 class InitProducerIdResponse(Message, key=ApiKey.INIT_PRODUCER_ID, versions="0-6", flexible="2+", unstable="6+"):
-    """v6 names the transaction that stayed prepared."""
+    """v6 returns the transaction that stayed prepared."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

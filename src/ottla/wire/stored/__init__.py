@@ -1,6 +1,6 @@
 """The messages in Kafka's own logs. A name imports the module that defines it, on first use.
 
-`OFFSETS_TOPIC`, `TRANSACTION_TOPIC` and `SHARE_STATE_TOPIC` know the record types of the coordinators' topics, and
+`OFFSETS_TOPIC`, `TRANSACTION_TOPIC` and `SHARE_STATE_TOPIC` hold the record types of the coordinators' topics, and
 `METADATA_RECORDS` those of the cluster metadata log.
 """
 

@@ -1,8 +1,8 @@
 """The framing of stored messages.
 
-Coordinator records have an int16 before key and value: the key's is the type of the record, the value's is its version.
-Control records and producer snapshots have their version in the same place. Records of the metadata log have three
-varints at the start: the frame's version, the type and the version.
+In coordinator records, the key and the value each start with an int16: in the key it is the type of the record, in the
+value its version. Control records and producer snapshots have their version in the same place. Records of the metadata
+log have three varints at the start: the frame's version, the type and the version.
 """
 
 from __future__ import annotations

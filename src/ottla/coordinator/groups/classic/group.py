@@ -209,7 +209,7 @@ class ClassicGroup(Group):
         group.stored = value
         return group
 
-    # -- questions
+    # -- queries
 
     @property
     def is_empty(self) -> bool:

@@ -141,7 +141,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, TargetPartitions]):
         """Brokers before 4.1 wrote topic metadata instead of a hash. The next write removes that record."""
         self._owner_epochs: dict[bytes, dict[int, int]] = {}
 
-    # -- questions
+    # -- queries
 
     @property
     def state_name(self) -> str:

@@ -159,7 +159,7 @@ class StreamsGroup(ModernGroup[StreamsMember, Target]):
         self.shutdown_by: str | None = None
         self.endpoint_epoch = 0
 
-    # -- questions
+    # -- queries
 
     @property
     def state_name(self) -> str:

@@ -1,6 +1,6 @@
-"""The authorizer's guards: each API behind the permission that its handler declares.
+"""The authorizer's guards: each protects an API with the permission that its handler declares.
 
-With an authorizer the broker serves the registry that `guarded` makes; without one, this package is not imported. The
+With an authorizer the broker serves the registry that `guarded` returns; without one, this package is not imported. The
 permissions of `server/api/permissions.py` become guards here. The guards that handlers name with `GuardedBy` are in the
 other modules of this package, one per family of APIs.
 """
@@ -28,7 +28,7 @@ from ottla.server.security.guards.parts import DENIED, Allowed, Guard, GuardAnsw
 
 
 def guarded(registry: Registry) -> Registry:
-    """The same APIs behind their guards."""
+    """The same APIs, protected by their guards."""
     return registry.wrapped(_guarded)
 
 
@@ -45,7 +45,8 @@ def _before(api: Api, guard: Guard) -> Handler:
 
 
 def guard_of(permission: Permission) -> Guard | None:
-    """What checks a permission before the handler runs; None if there is nothing to check, or the handler checks."""
+    """The guard that checks a permission before the handler runs; None if there is nothing to check, or the handler
+    checks."""
     match permission:
         case OnCluster():
             return _on_cluster(permission)

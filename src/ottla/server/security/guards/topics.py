@@ -72,7 +72,7 @@ def describe_topic_partitions(api: Api, ctx: RequestContext, request: Any) -> Gu
     if request.topics:
         if any(ctx.may(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name) for topic in request.topics):
             return _named_topics(api, ctx, request)
-        # None is left, and the handler would take an empty list for all topics.
+        # No topic is left, and the handler would treat an empty list as all topics.
         return api.on_error(ctx, request, TopicAuthorizationFailed())
     topic = api.request.TopicRequest  # type: ignore[attr-defined]
     cursor = request.cursor
