@@ -98,7 +98,7 @@ class Reply(Generic[T]):
                 self.on_cancel()
 
     def hurry(self) -> None:
-        """The caller wants the answer now. Most replies cannot come sooner."""
+        """The caller wants the answer now. Most replies cannot arrive sooner."""
         if not self.done and self.on_hurry is not None:
             self.on_hurry()
 
@@ -123,7 +123,7 @@ class Reply(Generic[T]):
         self.listen(lambda reply: call_soon(callback, reply))
 
     def then(self, go_on: Callable[[T], Answer[R]]) -> Reply[R]:
-        """The result of `go_on` for the value, when it comes. An error is passed on."""
+        """The result of `go_on` for the value, when it arrives. An error is passed on."""
         result: Reply[R] = Reply(self.cancel)
         self.when_done(lambda reply: result.complete(lambda: go_on(reply.value)))
         return result
@@ -181,7 +181,7 @@ def settled(answer: Answer[T]) -> Answer[T]:
 
 
 def then(answer: Answer[T], go_on: Callable[[T], Answer[R]]) -> Answer[R]:
-    """The result of `go_on` for the value, now or when it comes."""
+    """The result of `go_on` for the value, now or when it arrives."""
     return answer.then(go_on) if isinstance(answer, Reply) else go_on(answer)
 
 

@@ -60,7 +60,7 @@ def name_of(code: int) -> str:
     return "".join("_" + char if char.isupper() else char.upper() for char in error.__name__)[1:]
 
 
-# One table: the constant in CamelCase, its code, and the text and retriability that Kafka gives it.
+# One table: the constant in CamelCase, its code, and Kafka's message and retriability.
 # fmt: off
 class UnknownServerError(KafkaError, code=-1, message=
     "The server experienced an unexpected error when processing the request."): ...

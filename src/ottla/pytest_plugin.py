@@ -1,5 +1,4 @@
-"""The pytest plugin: a broker for the session, separate topics and groups in it for each test, and a report when a test
-fails.
+"""The pytest plugin: one broker per session, topics and groups for each test, and a report when a test fails.
 
 Most tests need `kafka`; `schema_registry` is its registry, and `ottla_broker` creates brokers with other options. See
 docs/embedding.md. `kafka_cluster` is a cluster for one test, and `ottla_cluster` creates clusters with other options;

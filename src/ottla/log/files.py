@@ -33,7 +33,7 @@ else:
     shutil = lazy("shutil")
 
 FolderFailure: TypeAlias = Callable[[str, str], None]
-"""(data folder, what failed)"""
+"""(data folder, description of the failure)"""
 
 MAX_IOVECS = 1024
 """Linux refuses a `writev` with more buffers (IOV_MAX)."""

@@ -257,7 +257,7 @@ class TimeIndex(PagedIndex):
 
 
 class AbortedTransaction(NamedTuple):
-    """What a consumer needs to skip a transaction, and how far to search."""
+    """The data that a consumer needs to skip a transaction, and how far to search."""
 
     version: int
     producer_id: int

@@ -63,7 +63,7 @@ class MemoryFile:
         return position
 
     def _append_in_pieces(self, rest: memoryview, wanted: int) -> None:
-        """Fill the chunk, and as many new ones as necessary. `wanted` is the total number of bytes to come."""
+        """Fill the chunk, and as many new ones as necessary. `wanted` is the total number of bytes to append."""
         while rest:
             if not self._room:
                 self._add_chunk(wanted)

@@ -182,7 +182,7 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerState] = {}
         self.unverified: dict[int, Unverified] = {}
-        # Both are in the order of first offsets: appends come in that order, and loading sorts.
+        # Both are in the order of first offsets: appends arrive in that order, and loading sorts them.
         self._ongoing: dict[int, Transaction] = {}
         self._unreplicated: dict[int, Transaction] = {}
         self._snapshots: set[int] = set(snapshots)

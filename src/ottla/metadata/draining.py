@@ -1,4 +1,4 @@
-"""New places for the replicas of a broker that will leave the cluster."""
+"""New locations for the replicas of a broker that will leave the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def still_on(image: MetadataImage, broker_id: int) -> int:
 def drain_moves(image: MetadataImage, broker_id: int) -> Iterator[Move]:
     """One move for each partition of the broker: to the broker with the fewest replicas, in a rack that has none yet.
 
-    If every other broker has a replica already, the partition keeps one replica less.
+    If every other broker already has a replica, the partition loses one replica.
     """
     others = [each.broker_id for each in image.live_brokers() if each.broker_id != broker_id]
     if not others:

@@ -78,7 +78,7 @@ def sharing_folders(
 ) -> Iterator[Message]:
     """The records that make these brokers, and no others, the leaders of all partitions in their shared folders.
 
-    With `is_spread` there may be others than `folder_ids`, which cannot be used now.
+    With `is_spread` there may be folders besides `folder_ids` that cannot be used now.
 
     If the brokers are the same as at the last start, nothing moves. Otherwise each topic is distributed again,
     partition by partition: a new leader just opens the files that the old one closed. Brokers that no longer share the

@@ -93,7 +93,7 @@ def _deletion(image: MetadataImage, user: str, mechanism: int) -> Message | Kafk
 
 
 def _upsertion(new: NewCredential) -> Message | KafkaError | None:
-    """None if the salted password is empty, which cannot make a credential."""
+    """None if the salted password is empty, which cannot become a credential."""
     error = _check_names(new.user, new.mechanism)
     if error is not None:
         return error

@@ -434,7 +434,7 @@ class RaftReplica:
         return messages.fetch_response(self.known, error, log_start_offset=self.log.start_offset)
 
     def _is_for_this_node(self, node_id: int, directory_id: bytes) -> bool:
-        """Whether a request is for this voter. Requests of old versions do not name their receiver."""
+        """Whether a request is for this voter. Requests of old versions do not contain the receiver."""
         return node_id == -1 or (node_id == self.node.node_id and directory_id in (ZERO_UUID, self.node.directory_id))
 
     # -- elections ---------------------------------------------------------------------------------------------

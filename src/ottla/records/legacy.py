@@ -145,7 +145,8 @@ class LegacyBatch:
             return iter((Record(self.last_offset, self.max_timestamp, key, value),))
         if limit is None:
             windows = self.record_windows()
-            return chain(next(windows), chain.from_iterable(windows))  # most errors come at once, not when it is read
+            # Most errors are raised now, not during iteration.
+            return chain(next(windows), chain.from_iterable(windows))
         inner = self.inner(limit)
         base = self._absolute_base(inner[-1].last_offset) if self.magic > 0 else None
         return (_inner_record(message, base, self._append_time) for message in inner)
@@ -174,7 +175,7 @@ class LegacyBatch:
         return self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
 
     def _inner_windows(self) -> Iterator[list[LegacyBatch]]:
-        """Like `inner`, in windows. At least one comes, and none is empty."""
+        """Like `inner`, in windows. Yields at least one window, and none is empty."""
         largest = streaming.record_bytes_max(self.size)
         pending: list[bytes] = []
         have, needed = 0, LOG_OVERHEAD

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once, then only what changes.
+"""Incremental fetch sessions (KIP-227): a consumer lists its partitions once, then only the changes.
 
 | request: id, epoch | what it means                                                       |
 |--------------------|---------------------------------------------------------------------|
@@ -108,7 +108,7 @@ class FetchSession:
 
 
 class FetchPlan:
-    """What one Fetch request asks for, whether or not it belongs to a session."""
+    """The partitions to read for one Fetch request, whether or not it belongs to a session."""
 
     __slots__ = ("full", "partitions", "session")
 

@@ -153,7 +153,7 @@ class Gathered:
 
 
 def page_of(registry: Any) -> MetricsPage:
-    """The page of anything with a `collect`."""
+    """The page of any object with a `collect` method."""
     return MetricsPage(prometheus_client.CONTENT_TYPE_LATEST, prometheus_client.generate_latest(registry))
 
 

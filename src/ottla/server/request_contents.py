@@ -1,4 +1,4 @@
-"""What a request is about: the topics, partitions, groups and transactional ids that it names.
+"""The subjects of a request: its topics, partitions, groups and transactional ids.
 
 Found by the shape of the message definitions, so a new API needs no change here: a struct with "Topic" in
 its name has a topic's name or id and, in arrays, its partitions.

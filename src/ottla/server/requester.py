@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 class Requester(Protocol):
-    """What handlers know about the sender: a connection, a peer or a forwarded client."""
+    """The sender of a request, as handlers see it: a connection, a peer or a forwarded client."""
 
     principal: str
     """`User:name`, as in ACLs and quotas."""
     client_software: tuple[str, str] | None
     """Name and version of the client library, as sent with ApiVersions (KIP-511)."""
     state: dict[str, Any] | None
-    """What handlers keep while the connection is open."""
+    """The data that handlers keep while the connection is open."""
 
     @property
     def services(self) -> Services:

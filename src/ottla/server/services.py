@@ -58,7 +58,7 @@ class CurrentConfig:
 
 
 class Access:
-    """What limits a sender: ACLs and quotas. None means no limits."""
+    """The limits on a sender: ACLs and quotas. None means no limits."""
 
     __slots__ = ("authorizer", "quotas")
 

@@ -1,4 +1,4 @@
-"""What a broker adds to the coordinator of streams groups: permissions, and the internal topics."""
+"""The broker's part of streams groups, in addition to their coordinator: permissions, and the internal topics."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _named_topics(subtopology: Any) -> Iterable[str]:
 
 
 def _with_internal_topics(ctx: RequestContext, group_id: str, heard: Heard) -> Answer[StreamsGroupHeartbeatResponse]:
-    """The response; missing topics are created before it is sent, or it says why not."""
+    """The response. Missing topics are created before it is sent; if that fails, it contains the reason."""
     response, missing = heard
     if not missing:
         return response

@@ -78,7 +78,7 @@ class ClientMetrics:
         self._instances: OrderedDict[bytes, ClientInstance] = OrderedDict()
 
     def subscribe(self, instance_id: bytes, traits: ClientTraits, config: Config) -> ClientInstance:
-        """What this client should push; a repeated request before the interval has passed is refused."""
+        """The metrics that this client should push; a repeated request before the interval has passed is refused."""
         instance = self._instance(instance_id)
         now_ms = self._clock.monotonic_ms()
         changed = self._resolve(instance, instance_id, traits, config)

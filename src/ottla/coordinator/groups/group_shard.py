@@ -210,7 +210,7 @@ class GroupShard(CoordinatorShard):
             self.groups[group_id] = ClassicGroup(group_id, None)
 
     def ensure_group_unseen(self, group_id: str) -> None:
-        """The same, but reads do not see the group until the next record is committed.
+        """Like `ensure_group`, but reads do not see the group until the next record is committed.
 
         Kafka creates the group before it checks the offsets and refuses all of them. The next request that changes
         something finds the group; the next sweep removes it.

@@ -70,7 +70,7 @@ class MarkerWriter(Protocol):
 
 
 class Environment(Protocol):
-    """What a shard needs from its coordinator."""
+    """The services that a shard needs from its coordinator."""
 
     @property
     def markers(self) -> MarkerWriter: ...

@@ -76,7 +76,7 @@ class RequestContext:
         return None if quotas is None else quotas.mutations(self, strict=strict)
 
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
-        """The operations that are allowed to the sender on a resource, as the bit field in answers."""
+        """The operations that the sender may perform on a resource, as the bit field in answers."""
         connection = self.connection
         authorizer = connection.services.access.authorizer
         if authorizer is None:

@@ -31,7 +31,7 @@ ErrorResponder = Callable[["RequestContext", Any, KafkaError], "Message | None"]
 
 
 class Declaration(NamedTuple):
-    """What `@handles` declares about one API."""
+    """The properties of one API, as `@handles` declares them."""
 
     request: type[Message]
     response: type[Message]

@@ -12,7 +12,7 @@ from ottla.enums import AclOperation, ResourceType
 
 
 class OnCluster(NamedTuple):
-    """An operation on the cluster; the operation `instead` is enough, too."""
+    """An operation on the cluster. `instead` is another operation that is sufficient."""
 
     operation: AclOperation
     instead: AclOperation | None = None

@@ -146,7 +146,7 @@ class Registry:
         return other
 
     def route(self, api_key: int, version: int) -> Route | None:
-        """The route of a served version; None for anything else."""
+        """The route of a served version; None for other versions."""
         route = self._routes.get(api_key << 16 | version)
         if route is not None:
             return route

@@ -13,7 +13,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 def own_message(error: KafkaError) -> str | None:
-    """The message of an error if it says more than its code; otherwise null, as in Kafka."""
+    """The message of an error if it contains more than its code; otherwise null, as in Kafka."""
     return None if error.message == error.default_message else error.message
 
 

@@ -31,7 +31,7 @@ MovedTopic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 MovedPartition = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 _MOVED_NAME_MAX = 255 - len("-.-future") - 32
-"""The longest name and index: during a move, a replica's folder is `name-index.` and 32 digits and `-future`."""
+"""The longest name and index: during a move, a replica's folder is `name-index.`, 32 digits and `-future`."""
 
 
 @handles(

@@ -1,11 +1,12 @@
 """Produce requests that differ from the previous one only in their records.
 
-A producer often writes to one partition for a while, with the same acks and timeout. What was decoded from one request
-is valid for all that begin with the same bytes, and answers without an error differ in only three numbers. So after two
-such requests, the next ones of the connection use a template: no request is decoded and no response is built, which
-saves a third of the cost of a small request. And requests that arrive together are written together: one large write
-costs a file system much less than five small ones. Requests that differ in anything else take the normal path. So do
-all requests if a guard or a fault intercepts the handler, or if the answer has to wait for followers.
+A producer often writes to one partition for a while, with the same acks and timeout. The fields decoded from one
+request are valid for all requests that begin with the same bytes, and answers without an error differ in only three
+numbers. So after two such requests, the next ones of the connection use a template: no request is decoded and no
+response is built, which saves a third of the cost of a small request. And requests that arrive together are written
+together: one large write costs a file system much less than five small ones. Requests that differ in anything else take
+the normal path. So do all requests if a guard or a fault intercepts the handler, or if the answer has to wait for
+followers.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PREFIX_START = KIND_BYTES + ID_BYTES
 
 @lru_cache(maxsize=256)
 def _head(prefix_bytes: int) -> Struct:
-    """The head of a request: its size, kind and correlation id, what follows, and the length of its records."""
+    """The head of a request: its size, kind and correlation id, the bytes after that, and the length of its records."""
     return Struct(f">i{KIND_BYTES}si{prefix_bytes}sI")
 
 

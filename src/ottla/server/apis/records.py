@@ -151,7 +151,7 @@ def _described(ctx: RequestContext, name: str, index: int) -> DescribedPartition
                 error_code=UnknownTopicOrPartition.code,
                 error_message=UnknownTopicOrPartition.default_message,
             )
-        # A follower knows the same producers, and answers the same.
+        # A follower knows the same producers, and returns the same answer.
         partition = ctx.services.replicas.replica(name, index)
     except (InvalidTopicException, NotLeaderOrFollower, UnknownTopicOrPartition) as error:
         return DescribedPartition(partition_index=index, error_code=error.code, error_message=own_message(error))

@@ -41,7 +41,7 @@ _ANONYMOUS = "User:ANONYMOUS"
     permission=OpenToAll("it comes before authentication"),
 )
 def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """v0–v1. Here it comes from a connection that needs no authentication, or is already authenticated."""
+    """v0–v1. This request is from a connection that needs no authentication, or is already authenticated."""
     return SaslHandshakeResponse(error_code=IllegalSaslState.code, mechanisms=[])
 
 
@@ -51,7 +51,7 @@ def sasl_handshake(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHa
     permission=OpenToAll("it comes before authentication"),
 )
 def sasl_authenticate(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """v0–v2. See `sasl_handshake`."""
+    """v0–v2. Like SaslHandshake: the connection needs no authentication, or is already authenticated."""
     return SaslAuthenticateResponse(
         error_code=IllegalSaslState.code,
         error_message="SaslAuthenticate request received after successful authentication",

@@ -415,7 +415,7 @@ def write_txn_markers(ctx: RequestContext, request: WriteTxnMarkersRequest) -> A
 def _committed(
     ctx: RequestContext, codes: Codes, place: TopicPartition, partition: Partition, offset: int
 ) -> Answer[None]:
-    """Wait until a marker is committed; an error that it gets instead goes into `codes`."""
+    """Wait until a marker is committed; if it fails, its error is put into `codes`."""
     committed: Reply[None] = Reply()
 
     def done(error: KafkaError | None) -> None:
@@ -533,7 +533,7 @@ def _described(ctx: RequestContext, transactional_id: str) -> DescribeTransactio
     permission=GuardedBy("transactions.list_transactions", "DESCRIBE on each transactional id"),
 )
 def list_transactions(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
-    """v0–v2 (KIP-664). v1 those that run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
+    """v0–v2 (KIP-664). v1 only those that have run longer than a duration (KIP-994); v2 a pattern of ids (KIP-1152)."""
     found, unknown = ctx.services.transactions.coordinator.list(
         request.state_filters,
         frozenset(request.producer_id_filters),

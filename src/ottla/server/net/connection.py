@@ -546,7 +546,7 @@ class Connection:
         self.limit_frames(FRAME_BYTES_MIN, self._connections.request_bytes_max)
 
     def log_refusal(self, message: str, *arguments: object, exc_info: Exception | None = None) -> None:
-        """Log that this peer was refused something; rate-limited per address."""
+        """Log a refusal for this peer; rate-limited per address."""
         level = logging.WARNING if exc_info is None else logging.ERROR
         self.services.security.refusals.log(level, self.client_host, message, *arguments, exc_info=exc_info)
 

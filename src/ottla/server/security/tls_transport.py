@@ -85,7 +85,7 @@ class TlsTransport:
         if self._is_open and self.buffered and (filled := self._decrypt(room)) is not None:
             return filled
         if not self._is_open and self._handshakes.is_over:
-            raise BlockingIOError  # the socket stays readable, so the loop comes back
+            raise BlockingIOError  # the socket stays readable, so the loop calls again
         received = self._sock.recv_into(self._cipher_buffer)
         if received == 0:
             return 0

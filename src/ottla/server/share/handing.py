@@ -106,7 +106,7 @@ class Handing:
         self._left -= end - first + 1
 
     def _parts(self, first: int, last: int, batches: Sequence[Range]) -> list[Range]:
-        """Split at log batches, so that each part has about as many records as the member wants together."""
+        """Split at log batches, so that each part has about as many records as the member wants at once."""
         parts: list[Range] = []
         if last - first + 1 <= self._batch_size:
             return [(first, last)]

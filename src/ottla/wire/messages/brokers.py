@@ -125,7 +125,7 @@ class BrokerHeartbeatResponse(Message, key=ApiKey.BROKER_HEARTBEAT, versions="0-
 
 
 class AllocateProducerIdsRequest(Message, key=ApiKey.ALLOCATE_PRODUCER_IDS, versions="0", flexible="0+"):
-    """A broker takes a block of producer ids (KIP-730)."""
+    """A broker requests a block of producer ids (KIP-730)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)

@@ -10,9 +10,9 @@ from ..schema import records as record_data
 
 
 class ProduceRequest(Message, key=ApiKey.PRODUCE, versions="0-13", flexible="9+"):
-    """v0–1 carry MessageSets of magic 0, v2 of magic 1; v3 record batches and the transactional id (KIP-98); v7
-    allows zstd (KIP-110); v9 is flexible; v12 lets a transactional write add its partition (KIP-890); v13 names
-    topics by id (KIP-516).
+    """v0–1 carry MessageSets of magic 0, v2 of magic 1; v3 record batches and the transactional id (KIP-98); v7 allows
+    zstd (KIP-110); v9 is flexible; v12 lets a transactional write add its partition (KIP-890); v13 identifies topics by
+    id (KIP-516).
     """
 
     class PartitionProduceData(Struct):
@@ -31,8 +31,8 @@ class ProduceRequest(Message, key=ApiKey.PRODUCE, versions="0-13", flexible="9+"
 
 
 class ProduceResponse(Message, key=ApiKey.PRODUCE, versions="0-13", flexible="9+"):
-    """v1 throttle time; v2 append time; v5 log start offset; v8 names the bad records and an error message
-    (KIP-467); v10 a leader hint and node endpoints (KIP-951); v13 topic ids.
+    """v1 throttle time; v2 append time; v5 log start offset; v8 lists the bad records and an error message (KIP-467);
+    v10 a leader hint and node endpoints (KIP-951); v13 topic ids.
     """
 
     class BatchIndexAndErrorMessage(Struct):

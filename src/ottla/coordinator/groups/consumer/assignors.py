@@ -1,8 +1,8 @@
 """Server-side assignors of the consumer protocol: they decide which member reads which partition.
 
 `uniform` spreads partitions evenly and moves as few as it can; `range` gives each member a contiguous slice of each
-topic, so that equal partitions of different topics go to the same member. Both only compute a target; members reach it
-by reconciliation. An assignor is a pure function of the members' subscriptions and the previous target.
+topic, so that equal partitions of different topics are assigned to the same member. Both only compute a target; members
+reach it by reconciliation. An assignor is a pure function of the members' subscriptions and the previous target.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def need(ctx: RequestContext, operation: AclOperation, kind: ResourceType, name:
 
 
 def handled(api: Api, ctx: RequestContext, request: Any, finish: Callable[[Any], None]) -> GuardAnswer:
-    """Call the handler and correct its answer, now or when it comes."""
+    """Call the handler and correct its answer, now or when it arrives."""
 
     def finished(response: Message | None) -> Message | None:
         if response is not None:
