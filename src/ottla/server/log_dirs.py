@@ -141,7 +141,7 @@ class LogDirs:
         return [folder.root for folder in self._disk.folders if is_cordoned(self._broker.config, folder.root)]
 
     def _settle(self) -> Iterator[tuple[TopicPartition, PosixDisk]]:
-        """Clean up after interrupted moves: a copy whose log is gone replaces it, any other starts again."""
+        """Clean up after interrupted moves: a copy whose log is gone replaces the log; any other move starts again."""
         logs = self._broker.logs
         held = set(logs.partitions())
         for folder, key in logs.unfinished.items():

@@ -1,8 +1,8 @@
 """The state below the high watermark, for reads while writes wait for followers.
 
 A shard replays its records when it appends them, so that the next operation sees them. Before it replays uncommitted
-records, it keeps the values that they will change; reads get those until the high watermark has passed. With one
-replica, everything is committed at once, and nothing is kept.
+records, it keeps the values that they will change; reads get those until the high watermark has passed the records.
+With one replica, everything is committed at once, and nothing is kept.
 """
 
 from __future__ import annotations

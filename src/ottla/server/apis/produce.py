@@ -50,7 +50,8 @@ _SHAPE_ERRORS = (InvalidRecord.code, UnsupportedCompressionType.code)
 _NOT_FOUND = (UnknownTopicOrPartition.code, UnknownTopicId.code)
 
 _AFTER_SHAPE = (InvalidRequiredAcks, InvalidTopicException, NotEnoughReplicas, NotLeaderOrFollower)
-"""Errors found before the records are checked; by then Kafka knows whether they are one batch."""
+"""Errors found before the records are checked. Kafka checks earlier whether the records are one batch, and reports that
+instead."""
 
 PartitionResponse = ProduceResponse.PartitionProduceResponse
 TopicResponse = ProduceResponse.TopicProduceResponse

@@ -81,7 +81,7 @@ class KeySource:
         self._timer = self._services.timer.schedule(self.settings.refresh_ms, self._on_time)
 
     def replace(self, old: KeySource | None) -> None:
-        """Start while the broker runs; the keys of the old source are used until there is an answer."""
+        """Start while the broker runs; the keys of the old source are used until new keys have been read."""
         if old is not None:
             self.keys = old.keys
             if old._timer is not None:

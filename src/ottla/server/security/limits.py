@@ -51,7 +51,7 @@ class ConnectionLimits:
         limit = self._overrides.get(address, config["max.connections.per.ip"])
         if self._by_address[address] >= limit:
             self._log.warning(address, "refused %s: %d connections (max.connections.per.ip)", address, limit)
-            self._by_address += Counter()  # forgets zeros
+            self._by_address += Counter()  # drops addresses without connections
             sock.close()
             return False
         wait_ms = self._address_wait_ms(address)
