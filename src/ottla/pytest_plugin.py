@@ -77,7 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("ottla_shared") or hasattr(config, "workerinput"):
         return
     if not getattr(config.option, "numprocesses", None):
-        return  # without workers the session's broker is the shared one
+        return  # without workers, the session's broker is shared by all tests
     broker = threaded.serve(preset=config.getini("ottla_preset"), control=0, registry=0)
     broker.start()
     config.stash[_SHARED] = broker
@@ -128,7 +128,7 @@ def _external(bootstrap: str, registry_url: str | None) -> plain_kafka.ExternalB
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> Iterator[namespace.Kafka]:
-    """A broker, and names that only this test uses: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
+    """A broker, with names that only this test uses: `kafka.bootstrap`, `kafka.topic()`, `kafka.group()`.
 
     In a unittest.TestCase, `@pytest.mark.usefixtures("kafka")` sets `self.kafka`.
     """
@@ -224,7 +224,7 @@ def _marked(request: pytest.FixtureRequest, name: str) -> dict[str, Any] | None:
 
 
 def _merged(suite: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """A test's options override those of the suite; settings are merged key by key."""
+    """Merge options: those of the test override those of the suite, and settings are merged key by key."""
     merged = {**suite, **own}
     if suite.get("settings") and own.get("settings"):
         merged["settings"] = {**suite["settings"], **own["settings"]}
@@ -271,5 +271,5 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _text_of(used: _Used) -> str:
     try:
         return used.report()
-    except Exception as error:  # the test's own failure must be visible, whatever state the broker is in
+    except Exception as error:  # the test's own failure must be visible, regardless of the broker's state
         return f"the state of the broker cannot be read: {error!r}"

@@ -1,4 +1,4 @@
-"""`ottla acls`: who may do what, on any cluster with an authorizer."""
+"""`ottla acls`: permissions on any cluster with an authorizer."""
 
 from __future__ import annotations
 

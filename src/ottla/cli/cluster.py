@@ -1,4 +1,4 @@
-"""`ottla cluster`: what happens to the brokers of `ottla serve --brokers N --control PORT`."""
+"""`ottla cluster`: controls the brokers of `ottla serve --brokers N --control PORT`."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _replicas(text: str) -> list[int] | None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if the cluster did it, 1 if it refused, 2 for a wrong command line."""
+    """Return 0 on success, 1 if the cluster refused, 2 for a wrong command line."""
     control = Control(control_url(arguments))
 
     def main() -> int:

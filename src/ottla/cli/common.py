@@ -1,4 +1,4 @@
-"""What the commands share: options, the connection, parsers of times and offsets, and one-line errors."""
+"""The shared parts of the commands: options, the connection, parsers for times and offsets, and one-line errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(arguments: argparse.Namespace) -> contexts.Context:
-    """The cluster from the options, or from the environment, or from the saved context."""
+    """The cluster from the options, the environment or the saved context, in this order."""
     named = arguments.bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
     if named:
         return contexts.Context(named, arguments.client_config)
@@ -193,7 +193,7 @@ def report_results(results: dict[str, Any], done: Callable[[str, Any], str], as_
 
 
 def parse_numbers(text: str) -> list[int]:
-    """`0,2,5-7` as a list."""
+    """Parse `0,2,5-7` into a list."""
     found: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
@@ -216,7 +216,7 @@ def argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE each."""
+    """Parse KEY=VALUE pairs."""
     found = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -246,5 +246,5 @@ def _is_pattern(text: str) -> bool:
 
 
 def is_internal(topic: str) -> bool:
-    """Topics that brokers and clients keep for themselves."""
+    """Whether a topic is one that brokers or clients use internally."""
     return topic.startswith("__")

@@ -13,13 +13,13 @@ SHELLS: Final = ("bash", "zsh", "fish")
 
 
 _NAMES: Final = {"TOPIC": "topics", "GROUP": "groups"}
-"""What a positional argument of this name is completed with."""
+"""The kind of completion for a positional argument with this name."""
 _NEW_NAMES: Final = {("topics", "create")}
 _LIST: Final = {"topics": "ottla topics list -q --timeout 2", "groups": "ottla groups list -q --timeout 2"}
 
 
 class Level(NamedTuple):
-    """A command or verb, with what may follow it."""
+    """A command or verb, with the words that may follow it."""
 
     path: tuple[str, ...]
     words: dict[str, str]

@@ -144,7 +144,7 @@ async def _get(arguments: argparse.Namespace) -> int:
     for name, entries in found.items():
         if isinstance(entries, KafkaError):
             raise CommandError(f"{arguments.kind} '{name}': {entries.message} ({entries.name})")
-        # Requested keys are shown, whatever their source.
+        # Requested keys are shown, regardless of their source.
         everything = arguments.all or keys is not None
         shown[name] = [entry for entry in entries if everything or _is_own(kind, name, entry)]
     if arguments.json:
@@ -160,7 +160,7 @@ async def _get(arguments: argparse.Namespace) -> int:
 
 
 async def _names(client: Client, arguments: argparse.Namespace, kind: int) -> tuple[list[str], list[str] | None]:
-    """Whose settings to show, and which keys. A name with a dot after a topic's name may be a key."""
+    """The names and keys of the settings to show. A word with a dot after a topic's name may be a key."""
     keys: list[str] | None = arguments.key
     names: list[str] = list(arguments.names)
     if arguments.default:
@@ -258,7 +258,7 @@ async def _get_quotas(arguments: argparse.Namespace) -> int:
 
 
 def _number(value: float) -> str:
-    """As short as possible without losing anything."""
+    """Format a number as briefly as possible without losing precision."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

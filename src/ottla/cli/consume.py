@@ -51,7 +51,7 @@ _JSON_LINE_BYTES: Final = 80
 
 
 class Where(NamedTuple):
-    """A position in a partition: an end, an offset, a count from the end, or a time."""
+    """A position in a partition: its start or end, an offset, a count from the end, or a time."""
 
     kind: str
     number: int = 0
@@ -307,7 +307,7 @@ async def _starts(
 async def _ends(
     client: Client, arguments: argparse.Namespace, partitions: Sequence[TopicPartition], isolation: int
 ) -> dict[TopicPartition, int] | None:
-    """Where to stop; None with --follow."""
+    """The offsets to stop at; None with --follow."""
     if arguments.follow:
         if arguments.until is not None:
             raise UsageError("--follow and --until cannot be combined: --follow never stops")

@@ -160,7 +160,7 @@ async def _join(
 
 
 class Printing(Protocol):
-    """Where the records of a member go."""
+    """The output for the records of a member."""
 
     @property
     def is_full(self) -> bool: ...
@@ -169,7 +169,7 @@ class Printing(Protocol):
 
 
 class MemberReader:
-    """Reads the current partitions of the member, and commits what was printed."""
+    """Reads the current partitions of the member, and commits the offsets of printed records."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class MemberReader:
         self._fetcher = Fetcher(self._client, self._starts, isolation=self._isolation)
 
     async def read(self) -> None:
-        """One round: print what the brokers sent, or wait for a moment."""
+        """One round: print the records that arrived, or wait for a moment."""
         self._member.check()
         assert self._fetcher is not None
         if not self._fetcher.positions:

@@ -28,7 +28,7 @@ def contexts_path() -> Path:
     folder = os.environ.get("XDG_CONFIG_HOME")
     try:
         return (Path(folder) if folder else Path.home() / ".config") / "ottla" / "contexts.json"
-    except RuntimeError:  # a user without a home folder, such as the number of a container's user
+    except RuntimeError:  # a user without a home folder, such as a numeric user id in a container
         raise ContextError("you have no home folder: set XDG_CONFIG_HOME to the folder for contexts") from None
 
 

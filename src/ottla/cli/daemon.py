@@ -49,7 +49,7 @@ def state_folder() -> Path:
 
 
 def start(arguments: argparse.Namespace) -> int:
-    """Run the same `ottla serve` in the background, and return when it serves clients."""
+    """Run the same `ottla serve` command in the background, and return when it serves clients."""
     if arguments.exit_with_parent or arguments.json:
         print("ottla: --daemon cannot be combined with --exit-with-parent or --json", file=sys.stderr)
         return USAGE
@@ -84,7 +84,7 @@ def start(arguments: argparse.Namespace) -> int:
 
 
 def known() -> list[Daemon]:
-    """Brokers in the background that still run. The state files of others are removed."""
+    """Brokers that are still running in the background. The state files of others are removed."""
     found = []
     for note in sorted(state_folder().glob("*.json")):
         try:

@@ -1,4 +1,4 @@
-"""`ottla dump-log`: what is inside the files of a data folder, decoded where the format is known."""
+"""`ottla dump-log`: the contents of the files of a data folder, decoded where the format is known."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _plain(value: Any) -> Any:
 
 
 def _line(entry: dict[str, Any], max_bytes: int | None) -> str:
-    """`kind name=value …`; a record is below its batch, a problem in red."""
+    """`kind name=value …`; records are indented below their batch, and problems are red."""
     kind = entry["kind"]
     fields = []
     for name, value in entry.items():

@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 if the broker did it, 1 if it refused, 2 for a wrong command line."""
+    """Return 0 on success, 1 if the broker refused, 2 for a wrong command line."""
     control = Control(control_url(arguments))
 
     def main() -> int:
@@ -113,7 +113,7 @@ def _run(arguments: argparse.Namespace, control: Any) -> int:
 
 
 def _options(given: list[str]) -> dict[str, Any]:
-    """KEY=VALUE; numbers are numbers, `api=Produce,Fetch` is a list."""
+    """Parse KEY=VALUE options; digits become numbers, and `api=Produce,Fetch` becomes a list."""
     options: dict[str, Any] = {}
     for each in given:
         key, equals, text = each.partition("=")

@@ -22,7 +22,7 @@ async def write_first_records(client: Client, path: str) -> int:
     Topics that have records are left alone, so that a restart does not write them again. Returns how many were written.
     """
     by_topic: dict[str, list[Line]] = {}
-    with open(path, "rb") as file:  # noqa: ASYNC230 - before anybody is served
+    with open(path, "rb") as file:  # noqa: ASYNC230 - before any client is served
         for number, text in enumerate(file, 1):
             if not text.strip():
                 continue

@@ -153,7 +153,7 @@ async def _total_lag(client: Client, group: str, kind: str) -> int | None:
 
 
 def _sum_of_lags(rows: Sequence[Mapping[str, Any]]) -> int | None:
-    """The lag of the partitions that have one; None if none has. Without a commit nobody knows how far behind it is."""
+    """The total lag of the partitions with a known lag; None if there are none. Without a commit the lag is unknown."""
     lags = [row["lag"] for row in rows if row["lag"] is not None]
     return sum(lags) if lags else None
 
@@ -161,7 +161,7 @@ def _sum_of_lags(rows: Sequence[Mapping[str, Any]]) -> int | None:
 async def _offset_rows(
     client: Client, group: str, kind: str, owners: Mapping[TopicPartition, Any]
 ) -> list[dict[str, Any]]:
-    """Committed offset, end and lag of every partition that the group has a commit or a member for."""
+    """The committed offset, end and lag of every partition for which the group has a commit or a member."""
     lags: dict[TopicPartition, int] = {}
     offsets: dict[TopicPartition, int]
     if kind == "share":
@@ -330,7 +330,7 @@ async def _reset(arguments: argparse.Namespace) -> int:
 async def _scope(
     client: Client, topics: Sequence[str] | None, before: Mapping[TopicPartition, Any]
 ) -> list[TopicPartition]:
-    """The partitions that --topic names, or all that the group has commits for."""
+    """The partitions from --topic, or all partitions with commits of the group."""
     if not topics:
         known = (await client.metadata({topic for topic, _ in before})).topics if before else {}
         return [(t, p) for t, p in before if t in known and p in known[t].partitions]
@@ -389,7 +389,7 @@ async def _within_logs(client: Client, wanted: Mapping[TopicPartition, int]) -> 
 
 
 def _read_plan(path: str, group: str) -> dict[TopicPartition, int]:
-    """The JSON of this command, or the CSV of Kafka's (`topic,partition,offset`, maybe with the group in front)."""
+    """Read a plan: the JSON of this command, or the CSV of Kafka's tool (`[group,]topic,partition,offset`)."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()

@@ -1,4 +1,4 @@
-"""What `ottla console` and `ottla registry` share: an HTTP service for a cluster, until SIGTERM or Ctrl-C."""
+"""The shared part of `ottla console` and `ottla registry`: an HTTP service for a cluster, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 

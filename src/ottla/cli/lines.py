@@ -1,12 +1,12 @@
 """Records as lines of text and back.
 
 A JSON line holds a complete record, so `produce --format json` can write the output of `consume --format json`
-without loss. UTF-8 bytes are a string, other bytes are `{"base64": "…"}`, null as null:
+without loss. UTF-8 bytes are a string, other bytes are `{"base64": "…"}`, and null is null:
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": null,
      "value": "text", "headers": [["trace", {"base64": "/w=="}], ["empty", null]]}
 
-The lines of a console's export are read too: {"text": "…"} or {"base64": "…"} with more beside it, and headers as
+The lines of a console export are accepted too: {"text": "…"} or {"base64": "…"} with further fields, and headers as
 {"name": …, "value": …}.
 """
 
@@ -24,7 +24,7 @@ NO_TIMESTAMP: Final = -1
 INT64: Final = 1 << 63
 
 
-# A key or value as the console exports it: text or base64, its length, and what a schema makes of it.
+# A key or value as the console exports it: text or base64, its length, and its value decoded with a schema.
 _EXPORTED: Final = {"text", "base64", "bytes", "decoded"}
 
 _ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|.?)", re.S)
@@ -107,7 +107,7 @@ def to_json(
 
 
 _KNOWN: Final = {"topic", "partition", "offset", "timestamp", "key", "value", "headers"}
-# The console's export says more about a record, which is of no use for writing it.
+# The console's export contains more fields, which are not needed for writing the record.
 _PASSED_OVER: Final = {"transactional"}
 
 

@@ -73,8 +73,8 @@ def full_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     _print_anything()
-    # Imported modules stay in memory: scanning them for garbage would only slow down the start. Freezing keeps the
-    # first collection from doing that.
+    # Imported modules stay in memory: scanning them for garbage would only slow down the start. Freezing prevents this
+    # in the first collection.
     gc.disable()
     try:
         run, parsed = _command(list(sys.argv[1:] if arguments is None else arguments))

@@ -41,7 +41,8 @@ _NEVER: Final = str((1 << 63) - 1)
 KINDS_WITH_OFFSETS: Final = ("classic", "consumer", "streams")
 """Offsets of a group without members can be used by the first member of any kind."""
 
-# While records are copied, nothing may remove, restamp or refuse them. The topic's own settings are applied at the end.
+# While records are copied, the target must not remove, restamp or refuse them. The topic's own settings are applied
+# last.
 WHILE_COPYING: Final = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",

@@ -1,4 +1,4 @@
-"""Copying partitions from one cluster to another, record for record, so that it can be interrupted anywhere.
+"""Copies partitions from one cluster to another, record by record. It can be interrupted at any point.
 
 Committed records are read in order and written in order, so the end of the target's log shows the exact progress: after
 an interruption, records that were written but not yet in the state file are counted there and skipped.
@@ -53,7 +53,7 @@ class Copy:
     end: int = 0
 
     def note(self, offset: int, target_offset: int, dense: bool) -> None:
-        """A batch that starts at `offset` goes to `target_offset`."""
+        """Record that a batch that starts at `offset` is at `target_offset` on the target."""
         if self.shifts:
             last_offset, last_target, last_dense = self.shifts[-1]
             if dense and last_dense and offset - last_offset == target_offset - last_target:
@@ -61,7 +61,7 @@ class Copy:
         self.shifts.append((offset, target_offset, dense))
 
     def shifted(self, offset: int) -> tuple[int, int | None]:
-        """Where an offset is on the target; with a second number if the batch that starts there has to be counted."""
+        """The position of an offset on the target; with a second number if the batch there has to be counted."""
         slot = bisect_right(self.shifts, offset, key=lambda entry: entry[0]) - 1
         if slot < 0:
             return (self.shifts[0][1] if self.shifts else self.target_next), None
@@ -73,7 +73,7 @@ class Copy:
 
 
 class State:
-    """The state file: what was copied so far, and between which clusters."""
+    """The state file: the progress so far, and the two clusters."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -32,7 +32,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, max_help_position=32, width=min(_columns(), 110))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        # A line that begins with a space is laid out by hand: an example, or a row of a table.
+        # A line that begins with a space is formatted by hand: an example, or a row of a table.
         lines = (line if line[:1] in ("", " ") else textwrap.fill(line, width) for line in text.splitlines())
         return "\n".join(lines)
 

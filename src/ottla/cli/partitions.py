@@ -151,7 +151,7 @@ async def _moves(arguments: argparse.Namespace) -> int:
 
 
 async def _named(client: Client, texts: Sequence[str]) -> list[TopicPartition]:
-    """`orders` or `orders:0,2`; topics also by shell patterns."""
+    """Parse `orders` or `orders:0,2`; shell patterns match topics, too."""
     known = (await client.metadata()).topics
     found: list[TopicPartition] = []
     for text in texts:

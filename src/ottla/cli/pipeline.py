@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _verbs() -> dict[str, tuple[Callable[[Any], None], Callable[[argparse.Namespace], int]]]:
-    """The options of each verb, and what it does."""
+    """The options and the function of each verb."""
     return {
         "archive": (add_archive, _archive),
         "verify": (add_verify, _verify),
@@ -113,7 +113,7 @@ def _reading_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Checked immediately: a wrong format or catalog can be found without Spark."""
+    """Check the options immediately: a wrong format or catalog can be found without Spark."""
     from ottla.spark.pipelines.formats import check_format
     from ottla.spark.pipelines.tables import check_target
 
@@ -126,7 +126,7 @@ def _table_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _registry_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options of the registry; empty if none is named."""
+    """The options of the registry; empty if no registry is chosen."""
     if arguments.registry is None:
         if arguments.subject is not None or arguments.registry_option:
             raise UsageError("--subject and --registry-option need a registry: add --registry URL")
@@ -137,7 +137,7 @@ def _registry_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _run(arguments: argparse.Namespace, work: Callable[..., Any], **more: Any) -> Any:
     """Start Spark, run a pipeline with a progress bar, and return its result."""
-    # Refuse what can be refused without Spark before Spark takes seconds to start.
+    # Make all checks that do not need Spark before Spark starts, which takes seconds.
     options = {**_reading_options(arguments), **more}
     stop = Stop()
     with spark_for(arguments, stop) as spark, Bar(arguments) as bar:

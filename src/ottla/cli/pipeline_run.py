@@ -1,4 +1,4 @@
-"""`ottla pipeline run`: the pipelines of a YAML file, and the table of what they did."""
+"""`ottla pipeline run`: runs the pipelines of a YAML file, and prints a table of their results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run_file(arguments: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one entry did; None for figures that a pipeline does not have."""
+    """The result of one entry; None for figures that a pipeline does not have."""
 
     name: str
     result: str = "done"
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def found(self) -> bool:
-        """Whether there is something for the user to look at."""
+        """Whether the user should look at something."""
         return bool(self.findings or self.dead_letters or self.lost)
 
     def cells(self) -> tuple[object, ...]:
@@ -125,7 +125,7 @@ def _result_json(result: Any) -> dict[str, Any]:
 
 
 def one_line(result: Any) -> str:
-    """What an entry did, for the line that reports its end."""
+    """The result of an entry, for the line that reports its end."""
     if hasattr(result, "records_per_second"):
         bad = result.details.get("bad")
         return speed(result) + (f"; {terminal.counted(bad, 'record')} did not match" if bad else "")

@@ -1,4 +1,4 @@
-"""What the verbs of `ottla pipeline` share: options from the command line, and results as text."""
+"""The shared parts of the verbs of `ottla pipeline`: options from the command line, and results as text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pairs(given: list[str], option: str) -> dict[str, str]:
 
 
 def finish(arguments: argparse.Namespace, summary: Any, text: str) -> int:
-    """Print what a stream did, and return the exit code."""
+    """Print the result of a stream, and return the exit code."""
     if arguments.json:
         terminal.print_json(summary_json(summary))
     else:

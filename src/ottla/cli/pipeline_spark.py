@@ -1,4 +1,4 @@
-"""Spark for `ottla pipeline`: how it starts and ends, what Ctrl-C does, and the progress lines."""
+"""Spark for `ottla pipeline`: its start and end, the handling of Ctrl-C, and the progress lines."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def spark_for(arguments: argparse.Namespace, on_signal: Callable[..., None] = in
     conf |= parse_settings(arguments.conf)
     made: Any = None
     shared = _running()
-    told_before = connector_is_missing()  # by an earlier command, today
+    told_before = connector_is_missing()  # by an earlier command, less than a day ago
     warnings: list[str] = []
     # PySpark logs stack traces of errors that we report in one line, and of Ctrl-C.
     logged = logging.root.manager.disable
@@ -100,7 +100,7 @@ def spark_for(arguments: argparse.Namespace, on_signal: Callable[..., None] = in
 
 
 def wants_connector(arguments: argparse.Namespace) -> bool | None:
-    """Whether Spark's official connector is needed: yes, no, or (None) if it is available."""
+    """Whether to use Spark's official connector; None means only if it is available."""
     if arguments.verb in ("compact", "replay") or getattr(arguments, "data", None) or getattr(arguments, "no_log", 0):
         return False
     return {"kafka": True, "ottla": False}.get(getattr(arguments, "source", None) or "")
@@ -116,7 +116,7 @@ def _running() -> bool:
 
 
 class Waiting:
-    """A line that says what is happening and for how long. It is redrawn on a terminal, and printed once elsewhere."""
+    """A line with the current step and its duration. It is redrawn on a terminal, and printed once elsewhere."""
 
     def __init__(self, stream: int, *, quiet: bool) -> None:
         self._stream = stream

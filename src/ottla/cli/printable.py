@@ -1,4 +1,4 @@
-"""Text from others, made safe to show: names and messages may contain line breaks and terminal escape sequences."""
+"""Makes text from outside safe to show: names and messages may contain line breaks and terminal escape sequences."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class _Writer:
         await self._gatherer.add((topic, partition), timestamp, key, line.value, line.headers + self._headers)
 
     def _before(self) -> str:
-        """What was written before the refused line, so that the user can write the rest without repeating it."""
+        """How much was written before the refused line, so that the user can write the rest without repeating it."""
         count = self._sent()
         return f"{terminal.counted(count, 'record')} before it {'was' if count == 1 else 'were'} written"
 
@@ -319,7 +319,7 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 
 def is_idle(fd: int) -> bool:
-    """Whether no more input is waiting; then the records so far should be sent."""
+    """Whether no more input is waiting. In that case the records so far should be sent."""
     return not select.select([fd], [], [], 0)[0]
 
 

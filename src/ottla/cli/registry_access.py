@@ -1,4 +1,4 @@
-"""Who may use a registry, from a TOML file and from the environment.
+"""The users of a registry and their rights, from a TOML file and from the environment.
 
 [users]
 alice = "secret"

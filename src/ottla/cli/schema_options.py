@@ -48,7 +48,7 @@ def add_registry(parser: argparse.ArgumentParser) -> None:
 
 
 def names_registry(arguments: argparse.Namespace) -> bool:
-    """Whether the command line or the environment names one."""
+    """Whether the command line or the environment contains a registry."""
     return bool(arguments.registry or arguments.registry_config or os.environ.get(REGISTRY_VARIABLE))
 
 
@@ -63,7 +63,7 @@ def registry_of(arguments: argparse.Namespace) -> Iterator[RegistryClient]:
 def asynchronous(
     arguments: argparse.Namespace,
 ) -> Iterator[Callable[[str, str, Any], Awaitable[tuple[int, Any]]] | None]:
-    """The registry that the options name, for a console; None if they name none."""
+    """The registry from the options, for a console; None if they contain none."""
     if not names_registry(arguments):
         yield None
         return

@@ -31,7 +31,7 @@ _UNKNOWN: Final = object()
 
 
 class ValueDecoder:
-    """Decodes with a registry, or with the cluster's topic _schemas if no registry is named."""
+    """Decodes with a registry, or with the cluster's topic _schemas if no registry is given."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -130,7 +130,7 @@ class ValueEncoder:
 
 
 def _named(registry: RegistryClient, text: str | None, subject: str) -> tuple[int, Codec] | None:
-    """The schema that an option names: a file, an id, `latest`, SUBJECT or SUBJECT:VERSION."""
+    """The schema that an option refers to: a file, an id, `latest`, SUBJECT or SUBJECT:VERSION."""
     if text is None:
         return None
     schema = _find(registry, text, subject)

@@ -55,7 +55,7 @@ BROKERS_MAX = 32
 CONTROLLERS_MAX = 9
 _PARENT_CHECK_S = 0.2
 WORKERS_MAX = 32
-"""Every worker has a socket to every other one, and more workers than cores do not help."""
+"""The maximum number of workers. Each has a socket to every other one, and more workers than cores do not help."""
 
 _EPILOG = """\
 Settings are read in this order, and later ones win: the preset, the properties file, the
@@ -252,7 +252,7 @@ def load_config(arguments: argparse.Namespace) -> Config:
 
 
 def _exit_with_parent(arguments: argparse.Namespace) -> None:
-    """Stop as on SIGTERM when the parent is gone: a test that crashed leaves no broker behind."""
+    """Stop as on SIGTERM when the parent process ends, so that a crashed test does not leave a broker running."""
     if arguments.workers > 1:
         raise ConfigError("--exit-with-parent cannot be combined with --workers")
     parent = os.getppid()
@@ -375,7 +375,7 @@ def _announce(
     console_url: str | None = None,
     registry_url: str | None = None,
 ) -> None:
-    """Print the line that says that clients are served, with the addresses in the order of the listeners."""
+    """Print the line that reports that clients are served, with the addresses in the order of the listeners."""
     if arguments.json:
         found = {
             "version": __version__,
@@ -418,7 +418,7 @@ def _run_on_loop(work: Coroutine[Any, Any, int]) -> int:
 
 async def _serve(config: Config, disk: Disk, where: str, arguments: argparse.Namespace) -> int:
     stopped = stop_event()
-    gc.disable()  # as while the modules were imported
+    gc.disable()  # it was also off while the modules were imported
     try:
         broker = Broker(config, disk=disk)
         broker.on_halt = stopped.set

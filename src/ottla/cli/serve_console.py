@@ -1,4 +1,4 @@
-"""The console of `ottla serve`: on its usual port unless an option says otherwise."""
+"""The console of `ottla serve`: on its usual port unless an option changes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser, port: object) -> None:
 
 
 def has_console(arguments: argparse.Namespace) -> bool:
-    """Whether there is a console: if a port is given, or with the preset dev."""
+    """Whether there is a console: yes if a port is given, or with the preset dev."""
     if arguments.no_console:
         return False
     preset = arguments.preset or ("dev" if arguments.properties is None else None)
@@ -111,7 +111,7 @@ async def console_of_workers(
     arguments: argparse.Namespace,
     registry: RegistryServer | None,
 ) -> AsyncIterator[str | None]:
-    """The same for workers: it runs in the supervisor, connects to them as a client, and can also look inside them."""
+    """The console of workers. It runs in the supervisor, connects to them as a client, and can also inspect them."""
     if consoles is not None and config.listeners[0].security_protocol != "PLAINTEXT":
         logger.info("no console: with --workers it needs a first listener without TLS and SASL")
         yield None

@@ -84,7 +84,7 @@ async def _serve(
 
 
 def _watched_alone(broker: Broker, host: str, port: int) -> HttpEndpoint:
-    """The metrics of a broker that may be restarted; its counters then begin at zero, as those of a new process do."""
+    """The metrics of a broker that may be restarted. Its counters then begin at zero, like those of a new process."""
     try:
         need_prometheus()
     except RuntimeError as error:

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser, address: object) -> None:
 
 
 def add_access(parser: argparse.ArgumentParser, option: str) -> None:
-    """The option that names a file with users, tokens, rights and certificates."""
+    """Add the option for a file with users, tokens, rights and certificates."""
     parser.add_argument(
         option, dest="access", metavar="FILE", help="users, tokens, rights by subject and TLS of the registry, in TOML"
     )
@@ -69,7 +69,7 @@ async def registry_of(inside: Inside, arguments: argparse.Namespace) -> AsyncIte
 
 
 def check_workers(config: Config, arguments: argparse.Namespace) -> None:
-    """With workers the registry is a client of theirs, without credentials."""
+    """Refuse unsupported settings: with workers, the registry is a client without credentials."""
     if arguments.registry is not None and config.listeners[0].security_protocol != "PLAINTEXT":
         raise ConfigError("--registry with --workers needs a first listener without TLS and SASL")
     wanted(arguments)
@@ -77,7 +77,7 @@ def check_workers(config: Config, arguments: argparse.Namespace) -> None:
 
 @asynccontextmanager
 async def registry_of_workers(bootstrap: str, arguments: argparse.Namespace) -> AsyncIterator[RegistryServer | None]:
-    """The same for workers, in the process that supervises them; returns the server, which their console uses too."""
+    """The registry of workers, in the supervisor process. Returns the server, which their console uses too."""
     options = wanted(arguments)
     open_client = registry_server.clients_of(lambda: bootstrap)
     registry = None if options is None else registry_server.RegistryServer(open_client, options)

@@ -1,4 +1,4 @@
-"""What `ottla serve` prepares before it is ready: certificates, users, rules, topics and first records."""
+"""The setup of `ottla serve` before it is ready: certificates, users, ACLs, topics and first records."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CLIENT_FILE: Final = "client.properties"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add what can be set up with the broker."""
+    """Add the options for the setup of the broker."""
     option = parser.add_argument
     option(
         "--topic",
@@ -93,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_topic(text: str) -> NewTopic:
-    """`orders:3:cleanup.policy=compact,retention.ms=1000`; values may have commas in them."""
+    """Parse `orders:3:cleanup.policy=compact,retention.ms=1000`; values may contain commas."""
     name, _, rest = text.partition(":")
     count, _, settings = rest.partition(":")
     if not name or (count and not count.isdecimal()):
@@ -108,7 +108,7 @@ def parse_topic(text: str) -> NewTopic:
 
 
 class Setup:
-    """What the command line asks for."""
+    """The setup that the command line asks for."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._topics = [parse_topic(text) for text in arguments.topics]
@@ -135,8 +135,9 @@ class Setup:
         except RuntimeError as error:
             raise ConfigError(str(error)) from None
         if securing.acls is not None:
-            # This process, which creates the topics, and its registry. Nobody can log in under these names unless
-            # --user creates them.
+            # These are the names of this process, which creates the topics, and of its registry. Nobody can log in with
+            # these names
+            # unless --user creates them.
             own = [f"User:{name}" for name in (CLIENT_ID, own_broker.REGISTRY_CLIENT_ID)]
             settings["super.users"] = ";".join(filter(None, (config.static.get("super.users"), *own)))
         settings["listeners"] = f"{securing.protocol}://{listener.host}:{listener.port}"
@@ -152,7 +153,7 @@ class Setup:
                 await self._prepare(client)
 
     async def prepare_at(self, bootstrap: str) -> None:
-        """The same over the network."""
+        """Prepare a broker over the network."""
         if self._is_needed:
             security = client_security.Security()
             if self._folder is not None:
@@ -185,7 +186,7 @@ class Setup:
             logger.info("records written from %s: %d", path, count)
 
     def announced(self) -> dict[str, Any]:
-        """What the JSON line says about it."""
+        """The fields for the JSON line."""
         if self.securing is None or self._folder is None:
             return {}
         ca_file = str(self._folder / certificates.CA_FILE) if self.securing.tls else None
@@ -198,7 +199,7 @@ class Setup:
         }
 
     def print_security(self) -> None:
-        """The line about it, for people."""
+        """Print the line about security, for people."""
         if self.securing is not None and self._folder is not None:
             where = self._folder / CLIENT_FILE
             print(f"ottla {__version__}: clients need {self.securing.protocol}; settings in {where}", flush=True)

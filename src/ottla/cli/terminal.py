@@ -1,4 +1,4 @@
-"""What commands print: colours and progress on a terminal only, tables for people, JSON for programs."""
+"""The output of commands: colours and progress on a terminal only, tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def human_time(timestamp_ms: int) -> str:
 
 
 def print_json(value: Any, *, stream: IO[str] | None = None) -> None:
-    """Indented for a person at a terminal, one line for a pipe."""
+    """Print JSON: indented on a terminal, on one line in a pipe."""
     out = sys.stdout if stream is None else stream
     indent = 2 if out.isatty() else None
     text = json.dumps(value, indent=indent, ensure_ascii=False, default=_plain)
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line for the person, not for the pipe."""
+    """Print a line for the user that does not go into a pipe."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""`ottla users`: users that log in with SCRAM, on any cluster."""
+"""`ottla users`: SCRAM users on any cluster."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from ottla.records.batch import Batch
 from ottla.records.legacy import LegacyBatch, any_batches
 
 ERROR: Final = "error"
-"""Data is damaged, or a broker would serve something wrong."""
+"""Data is damaged, or a broker would serve wrong data."""
 WARNING: Final = "warning"
 """The next start of a broker repairs it."""
 NOTE: Final = "note"
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What was found in a segment; `bad` holds the byte ranges that cannot be trusted."""
+    """The findings in a segment; `bad` contains the byte ranges that cannot be trusted."""
 
     base_offset: int
     size: int
@@ -188,7 +188,7 @@ class PartitionCheck:
                     self.find(WARNING, name, "an index without a log; the next start removes it")
 
     def _check_gap(self, name: str, base: int) -> None:
-        """Between two segments. Compaction leaves such gaps; if it never ran, a file is gone."""
+        """Check the gap between two segments. Compaction leaves such gaps; if it never ran, a file is missing."""
         if not self.report.segments or self._removed or self._is_compacted():
             return
         self.find(
@@ -386,7 +386,7 @@ class PartitionCheck:
             if slot < 0 or offset >= segment.next_offset:
                 self.find(ERROR, name, f"entry {timestamp} → {offset} is outside the segment")
                 continue
-            # Retention, compaction and look-ups trust it: no record up to the offset may be newer.
+            # Retention, compaction and look-ups rely on this: no record up to the offset may be newer.
             if largest[slot] != timestamp and not (slot and largest[slot - 1] <= timestamp <= largest[slot]):
                 self.find(ERROR, name, f"entry {timestamp} → {offset}: the largest time up to there is {largest[slot]}")
 
@@ -494,7 +494,7 @@ class PartitionCheck:
 
 
 def read_pairs(path: Path) -> list[tuple[int, int]] | str:
-    """Epochs and start offsets, or what is wrong with the file."""
+    """Epochs and start offsets, or a description of the problem with the file."""
     try:
         lines = path.read_text("ascii").splitlines()
         if not lines:
@@ -508,7 +508,7 @@ def read_pairs(path: Path) -> list[tuple[int, int]] | str:
 
 
 def read_checkpoint(path: Path) -> Iterator[Any]:
-    """((topic, partition), offset) of each line; a string for what is wrong."""
+    """((topic, partition), offset) of each line, or a string that describes the problem."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, ValueError) as error:

@@ -60,7 +60,7 @@ async def _wait(arguments: argparse.Namespace) -> int:
 
 
 async def _missing(client: Client, topics: list[str]) -> str | None:
-    """What is still missing, or None."""
+    """A message about what is missing, or None."""
     known = await client.refresh(topics)
     for name in topics:
         topic = known.topics.get(name)

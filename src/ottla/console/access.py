@@ -1,4 +1,4 @@
-"""Who may do what, and how much: ACLs, quotas and SCRAM users."""
+"""Access control: ACLs, quotas and SCRAM users."""
 
 from __future__ import annotations
 

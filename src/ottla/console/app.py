@@ -1,4 +1,4 @@
-"""The application behind the console's address: the page, the JSON API, and live streams."""
+"""The web application of the console: the page, the JSON API, and live streams."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def make_app(source: ConsoleSource, *, token: str | None = None, read_only: bool
         Route(PREFIX + each.path, _endpoint(lambda: source, each, read_only), methods=[each.method])
         for each in OPERATIONS
     ]
-    # The tours read what they show in the normal way, from the cluster that they run on.
+    # The tours read their data in the normal way, from the cluster that they run on.
     sandbox = [
         Route(f"{PREFIX}/sandbox{each.path}", _endpoint(lambda: source.guide.sandbox.source, each, read_only))
         for each in OPERATIONS
@@ -114,7 +114,7 @@ def _with_headers(app: App) -> App:
 
 
 def _matching_raw_paths(app: App) -> App:
-    """Match routes with the path as it was sent: `%2F` belongs to the name of a group or subject, and ends no part."""
+    """Match routes with the path as it was sent: `%2F` is part of the name of a group or subject, not a separator."""
 
     async def wrapped(scope: Any, receive: Any, send: Any) -> None:
         await app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)
@@ -127,7 +127,7 @@ def _path_params(request: Request) -> dict[str, Any]:
 
 
 def _about(source: ConsoleSource, read_only: bool) -> dict[str, Any]:
-    """What the page needs to know about its console; `missing` says why some pages are empty."""
+    """The information that the page needs about its console; `missing` explains why some pages are empty."""
     inside = source.inside
     return {
         "version": __version__,
@@ -149,7 +149,7 @@ async def _no_operation(request: Request) -> Response:
 
 
 async def _static_file(request: Request) -> Response:
-    """A file of the page. Any other path is the page itself: its script reads the rest of the path."""
+    """A file of the page. Any other path returns the page itself, and its script reads the rest of the path."""
     name = _path_params(request)["path"]
     file = (STATIC / name).resolve()
     if name and file.is_file() and file.is_relative_to(STATIC):
@@ -223,7 +223,7 @@ async def _refusal(source: ConsoleSource | None, error: Exception) -> JSONRespon
 
 
 def _stream_endpoint(source: ConsoleSource, declared: Stream) -> Any:
-    """Server-sent events of what `begin` returns, with `problem` as the last event after an error; or plain lines."""
+    """Send the items of `begin` as server-sent events (after an error, `problem` is the last one) or as lines."""
 
     async def endpoint(request: Request) -> Response:
         try:

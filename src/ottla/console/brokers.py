@@ -23,7 +23,7 @@ _OWN_SOURCES = frozenset(
 
 
 async def _node(call: Call) -> str:
-    """The broker that a call names."""
+    """The broker in the path of a call."""
     name = call.path["broker"]
     nodes = (await call.source.client.metadata([])).nodes
     if not (name.isascii() and name.isdigit()) or int(name) not in nodes:
@@ -61,7 +61,7 @@ async def describe_broker(call: Call) -> Any:
 
 
 async def _log_dirs(client: Client, node_id: int) -> list[dict[str, Any]] | None:
-    """None if the broker does not say."""
+    """None if the broker does not report them."""
     try:
         response = await client.ask(DescribeLogDirsRequest(topics=None), node_id)
     except KafkaError:

@@ -1,4 +1,4 @@
-"""The cluster that a console shows, through a client that is opened with the first request."""
+"""The cluster that a console shows. Its client is opened with the first request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ else:
     routing = lazy("ottla.client.routing")
 
 _RETRY_TIMEOUT_S: Final = 3.0
-"""A page should say soon that the cluster is unreachable; it retries by itself."""
+"""A page should report an unreachable cluster soon; it retries by itself."""
 
 Decode = Callable[[str, bool, bytes], Awaitable[dict[str, Any] | None]]
 """Decodes bytes with a schema: called with the topic, whether it is the key, and the bytes. The result is shown next to
@@ -39,7 +39,7 @@ AskRegistry = Callable[[str, str, Any], Awaitable[tuple[int, Any]]]
 
 
 class ConsoleSource:
-    """`bootstrap` is called for each new client: an embedded broker may come back on another port."""
+    """`bootstrap` is called for each new client, because an embedded broker may restart on another port."""
 
     def __init__(
         self,
@@ -51,9 +51,10 @@ class ConsoleSource:
         *,
         is_view: bool = False,
     ) -> None:
-        """With `inside` the console uses the brokers of this process, and not `bootstrap`. `missing` says why there is
-        no `inside`. With `workers` it asks worker processes about their inside; `is_view` marks the source in such a
-        process: the console that asks has already checked the permissions."""
+        """With `inside` the console uses the brokers of this process instead of `bootstrap`. `missing` explains why
+        there is no `inside`. With `workers` it asks worker processes for their internal state. `is_view` marks the
+        source in such a process: the console that sends the request has already checked the permissions.
+        """
         self.inside = inside
         self.workers = workers
         self.is_view = is_view
@@ -110,7 +111,7 @@ class ConsoleSource:
         return next((server.clock.now_ms() for server in servers.values()), int(time.time() * 1000))
 
     def need_inside(self) -> Inside:
-        """What only the brokers' own process can show; otherwise NotFound with the reason."""
+        """The internals that only the brokers' own process can show. Raises NotFound with the reason without them."""
         if self.inside is None:
             raise operations.NotFound(self.missing or "no worker has this")
         return self.inside

@@ -44,7 +44,7 @@ class RecordFilter:
 
 
 def _header_condition(text: str) -> Condition:
-    """`name` asks for the header, `name=text` for the text in it."""
+    """`name` requires the header; `name=text` requires the text in it."""
     name, separator, wanted = (part.strip() for part in text.partition("="))
 
     def condition(record: Record) -> bool:

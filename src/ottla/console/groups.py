@@ -77,7 +77,7 @@ def _longest(waits: list[int | None]) -> int | None:
 
 
 def _lag_ms(call: Call, topic: str, index: int, entry: dict[str, Any]) -> int | None:
-    """How long the first unread record has waited; only the broker's own console knows."""
+    """How long the first unread record has waited; only the console in the broker's process knows this."""
     if entry["lag"] == 0:
         return 0
     return None if entry["committed"] is None else unread_ms(call, topic, index, entry["committed"])

@@ -22,11 +22,11 @@ FROM_OUTSIDE: Final = (
 )
 
 Control = Callable[["HttpRequest"], Awaitable[Any]]
-"""Answers like the control endpoint: faults, the clock, stops and starts."""
+"""Answers requests like the control endpoint does: faults, the clock, stopping and starting."""
 
 
 class Inside:
-    """The brokers of this process. They are looked up each time, because brokers stop and start again."""
+    """The brokers of this process. They are looked up for each call, because brokers may stop and start again."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from ottla.enums import OffsetTimestamp
 from ottla.errors import KafkaError
 
 GROUPS_MAX: Final = 1000
-"""Groups that are sampled; those with members come first."""
+"""The maximum number of groups to sample; groups with members come first."""
 SAMPLES_MAX: Final = 300
 _INTERVAL_S: Final = 5.0
 _BATCH: Final = 100
@@ -40,7 +40,7 @@ class LagWatch:
         self._lock = asyncio.Lock()
 
     async def look(self, client: Client, listed: Mapping[int, list[admin.GroupListing]]) -> None:
-        """Take a sample of all groups, unless the last one is fresh."""
+        """Take a sample of all groups, unless the last sample is recent enough."""
         async with self._lock:
             if time.monotonic() - self._sampled_at < _INTERVAL_S:
                 return
@@ -100,7 +100,7 @@ async def _lags(client: Client, listed: Mapping[int, list[admin.GroupListing]]) 
 
 
 async def _share_lags(client: Client, groups: list[str]) -> dict[str, int]:
-    """Their coordinators count the records that share groups have left to read."""
+    """The lag of share groups, which their coordinators count."""
     lags: dict[str, int] = {}
     for group in groups:
         with contextlib.suppress(KafkaError):  # it was deleted meanwhile, or may not be described

@@ -1,4 +1,4 @@
-"""The operations behind the guided tours."""
+"""The operations for the guided tours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How an operation of the JSON API is declared, and what is derived from the declaration.
 
 An operation is a function with `@operation("GET", "/topics", …)`. Its parameters are checked and converted before it is
-called, its route is made from it, and so is its part of the OpenAPI description.
+called. Its route and its part of the OpenAPI description are derived from the declaration.
 """
 
 from __future__ import annotations

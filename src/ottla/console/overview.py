@@ -79,7 +79,7 @@ async def _connected(call: Call) -> Mapping[int, int] | None:
 
 
 async def _open_transactions(client: Client) -> list[transactions.TransactionListing] | None:
-    """None if the cluster does not say."""
+    """None if the cluster does not report them."""
     try:
         return await transactions.list_transactions(client, transactions.ONGOING_STATES, partial=True)
     except KafkaError:
@@ -87,7 +87,7 @@ async def _open_transactions(client: Client) -> list[transactions.TransactionLis
 
 
 async def _end_offsets(client: Client, known: Metadata) -> int | None:
-    """The sum over all user partitions: its growth is the number of records per second."""
+    """The sum over all user partitions. The page computes the records per second from its growth."""
     wanted = [
         (name, index)
         for name, topic in known.topics.items()

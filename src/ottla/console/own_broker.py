@@ -21,7 +21,7 @@ CLIENT_ID: Final = "ottla-console"
 
 
 class Caller(NamedTuple):
-    """A part of this process that uses the broker as a client does. ACLs name it as `User:<client_id>`."""
+    """A part of this process that uses the broker as a client does. Its principal in ACLs is `User:<client_id>`."""
 
     client_id: str
     apis: Callable[[Broker], Registry] = lambda server: server.registry

@@ -1,4 +1,4 @@
-"""What can be done to a broker for tests: faults, the clock, stops; kills and network cuts in a cluster."""
+"""Operations on a broker for tests: faults, the clock and stops; in a cluster also kills and network cuts."""
 
 from __future__ import annotations
 

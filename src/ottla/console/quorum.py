@@ -1,4 +1,4 @@
-"""The metadata quorum: its leader, voters and observers, and how far each of them is."""
+"""The metadata quorum: its leader, voters and observers, and how far each of them has read the log."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _asked(call: Call) -> dict[str, Any]:
 
 
 def _replica(replica: Replica, leader: Replica | None, addresses: Mapping[int, str]) -> dict[str, Any]:
-    """One row of the table. The leader fetches from nobody: its times are the current time of its clock."""
+    """One row of the table. The leader does not fetch, so its times are the current time of its clock."""
     known = leader is not None and replica.log_end_offset >= 0
     return {
         "node": replica.replica_id,
@@ -74,7 +74,7 @@ def _age(leader: Replica | None, field: str, replica: Replica) -> int | None:
 
 
 def _alone(node_id: int, state: Mapping[str, Any]) -> dict[str, Any]:
-    """A voter without a leader, which knows how far it is itself."""
+    """A voter without a leader. It only knows its own position."""
     return {
         "node": node_id,
         "address": state["address"],

@@ -1,4 +1,4 @@
-"""What can be known at once while a broker is away."""
+"""Answers without waiting while a broker is unreachable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAIT_S: Final = 3.0
 
 
 async def if_reachable(ask: Callable[[], Awaitable[Mapping[Key, Value]]]) -> Mapping[Key, Value]:
-    """The answer, or nothing if a broker that is needed for it is away. A page then shows the rest."""
+    """The answer, or an empty mapping if a broker that it needs is unreachable. The page then shows the rest."""
     try:
         async with asyncio.timeout(WAIT_S):
             return await ask()

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ottla.console.console_source import ConsoleSource
 
 SHOWN_BYTES_MAX: Final = 32 << 10
-"""The most bytes of a key, value or header in a list; the complete value has its own address."""
+"""The maximum number of bytes of a key, value or header in a list; the complete value has its own address."""
 
 SCAN_SECONDS_MAX: Final = 5.0
-"""How long one page may search. It says where it stopped, and the next page continues there."""
+"""How long the search for one page may take. The answer contains the position, and the next page continues there."""
 
 _WHOLE: Final = 1 << 62
 _PARTITION_BYTES: Final = 1 << 20
@@ -48,7 +48,7 @@ class Found(NamedTuple):
 
 
 def shown(found: Found, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any]:
-    """A record as JSON; longer parts are cut and say how long they are."""
+    """A record as JSON. Long parts are cut, and their full length is added."""
     record = found.record
     return {
         "partition": found.partition,
@@ -62,7 +62,7 @@ def shown(found: Found, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any]:
 
 
 async def decoded(source: ConsoleSource, topic: str, found: Found, record: dict[str, Any]) -> dict[str, Any]:
-    """A record as JSON, with what the schema registry says about its key and value."""
+    """A record as JSON, with its key and value decoded by the schema registry."""
     if source.decode is not None:
         for part, data in (("key", found.record.key), ("value", found.record.value)):
             if data is not None and (said := await source.decode(topic, part == "key", bytes(data))) is not None:
@@ -86,7 +86,7 @@ async def passes(source: ConsoleSource, topic: str, wanted: RecordFilter, record
 
 
 def shown_bytes(data: bytes | None, bytes_max: int = SHOWN_BYTES_MAX) -> dict[str, Any] | None:
-    """`text` if the bytes are UTF-8, else `base64`; `bytes` is the whole length."""
+    """`text` if the bytes are UTF-8, else `base64`; `bytes` is the full length."""
     if data is None:
         return None
     part = bytes(data[:bytes_max])
@@ -217,7 +217,7 @@ class _PageReader:
     async def newest(
         self, ends: dict[TopicPartition, tuple[int, int]], before: dict[int, int] | None
     ) -> dict[str, Any]:
-        """The last records before `before` (or the end), newest first: in windows that grow towards the start."""
+        """The last records before `before` (or the end), newest first. Reads windows that grow towards the start."""
         stops = {tp: min(before.get(tp[1], start), end) if before else end for tp, (start, end) in ends.items()}
         newest: list[tuple[tuple[int, int, int], Found]] = []
         width = max(_STEP_BACK_MIN, self._limit)
@@ -339,7 +339,7 @@ async def raw_part(call: Call) -> AsyncIterator[bytes]:
 
 
 async def _named(call: Call) -> Found:
-    """The record that the path of a call names."""
+    """The record in the path of a call."""
     return await _one(call, _number(call.path["partition"]), _number(call.path["offset"]))
 
 
@@ -426,7 +426,7 @@ async def produce(call: Call) -> Any:
 
 
 async def _like(call: Call) -> Record:
-    """The record that a new one is like, or an empty one."""
+    """The record that a new one is based on, or an empty one."""
     like = call.body.get("like")
     if like is None:
         return Record(offset=0, timestamp=0, key=None, value=None, headers=[])

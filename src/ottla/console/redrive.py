@@ -1,7 +1,7 @@
 """Sends the records of a dead-letter topic back to where they came from.
 
-Tools that write dead letters name the origin in headers; the names of the headers differ. A record without such a
-header goes to the topic that the caller names.
+Tools that write dead letters store the origin in headers; the names of the headers differ. A record without such a
+header goes to the topic that the caller chooses.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ORIGIN_HEADERS: Final = (
     "_dlq.topic",
     "original-topic",
 )
-"""Headers that name the origin topic of a record; the first one found counts."""
+"""Headers that contain the origin topic of a record; the first one found counts."""
 _ADDED: Final = ("ottla.origin.", "ottla.error", "ottla.pipeline", "kafka_dlt-", "__connect.errors.", "_dlq.")
 """Prefixes of headers that were added with the dead letter: they are removed."""
 
 RECORDS_MAX: Final = 10_000
-"""The most records that one call moves; it returns its position, and the next call continues there."""
+"""The maximum number of records that one call moves. It returns its position, and the next call continues there."""
 
 
 @operation(

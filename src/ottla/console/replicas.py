@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 PARTITIONS_MAX: Final = 200
-"""The most partitions in one answer."""
+"""The maximum number of partitions in one answer."""
 
 
 @operation(

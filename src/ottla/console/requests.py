@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LIVE_INTERVAL_S: Final = 0.2
 LIVE_ROWS_MAX: Final = 2000
-"""The most rows in one event, so that a page keeps the broker busy only for a moment."""
+"""The maximum number of rows in one event, so that a page keeps the broker busy only for a moment."""
 
 _ITEMS_MAX: Final = 200
 _BYTES_MAX: Final = 256
@@ -92,7 +92,7 @@ def _wall_us(at_ns: int | None = None) -> int:
 
 
 def row(request: Request) -> dict[str, Any]:
-    """What a line of the list, or a bar of the timeline, needs."""
+    """The data for a line of the list or a bar of the timeline."""
     return {
         "number": request.number,
         "broker": request.broker,

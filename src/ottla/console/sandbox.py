@@ -26,7 +26,7 @@ BROKERS: Final = 3
 
 
 class Sandbox:
-    """One at a time: a new tour ends the one before it. Nothing runs until the first."""
+    """The cluster of the current tour. A new tour ends the previous one, and nothing runs before the first tour."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -77,7 +77,7 @@ class Sandbox:
         return self.source.client
 
     async def steer(self, path: str, body: Any = None) -> Any:
-        """What the control endpoint of a cluster can do: `/cluster/kill`, `/clock/advance` …"""
+        """Call the control endpoint of the cluster: `/cluster/kill`, `/clock/advance` …"""
         control = self.source.need_inside().control
         assert control is not None
         return await control(HttpRequest("POST", path, {}, {}, json.dumps(body or {}).encode()))

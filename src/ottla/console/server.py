@@ -33,7 +33,7 @@ def own_console(inside: Inside, port: int, *, read_only: bool = False) -> Consol
 
 
 def worker_view(inside: Inside, sock: socket.socket, token: str) -> HttpEndpoint:
-    """What a worker shows to the console of all workers; only that console knows the token."""
+    """The view of one worker for the console of all workers; only that console knows the token."""
     source = ConsoleSource(lambda: "", inside=inside, is_view=True)
     return HttpEndpoint(_LOOPBACK, 0, lambda: app.make_app(source, token=token), sock=sock)
 
@@ -69,7 +69,7 @@ class ConsoleServer:
 
     @property
     def url(self) -> str:
-        """What to open in a browser; with the token, if one is needed."""
+        """The URL to open in a browser, with the token if one is needed."""
         return self._endpoint.url if self._token is None else f"{self._endpoint.url}/?token={self._token}"
 
     async def start(self) -> None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ottla.server.broker import Broker
 
 _ENTRIES_MAX: Final = 400
-"""The most index entries that are drawn for a partition; more would not be visible."""
+"""The maximum number of index entries to draw for a partition; more would not be visible."""
 _SCANNED_MAX: Final = 200
 _COMPACTED_MAX: Final = 2000
-"""The most records in a picture of compaction."""
+"""The maximum number of records in a picture of compaction."""
 _KEY_BYTES: Final = 64
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -41,7 +41,7 @@ def log_of(call: Call, topic: str, index: int) -> Log:
 
 
 async def _asked_log(call: Call) -> Log:
-    """The log that a call names. The topic is looked up with the client first, because ACLs may hide it."""
+    """The log in the path of a call. The topic is looked up with the client first, because ACLs may hide it."""
     if not call.source.is_view:
         await call.source.client.topic(call.path["topic"])
     return log_of(call, call.path["topic"], int(call.path["partition"]))
@@ -250,7 +250,7 @@ async def describe_compaction(call: Call) -> Any:
                         "active": segment is log.active_segment,
                     }
                 )
-                if key is not None and segment is not log.active_segment:  # which the cleaner ignores
+                if key is not None and segment is not log.active_segment:  # the cleaner ignores these
                     last[key] = record.offset
             truncated = len(records) >= _COMPACTED_MAX
             if truncated:

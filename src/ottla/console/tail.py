@@ -25,7 +25,7 @@ from ottla.console.records import (
 STATUS_INTERVAL_S: Final = 1.0
 
 RATE_MAX: Final = 500
-"""The most records per second. Nobody can read more; the rest is counted in `skipped`."""
+"""The maximum number of records per second. Nobody can read more; the rest is counted in `skipped`."""
 
 TAIL_QUERY: Final = (
     Parameter("partition", "integer", minimum=0, maximum=(1 << 31) - 1),

@@ -15,7 +15,7 @@ from ottla.enums import IsolationLevel, OffsetTimestamp
 from ottla.errors import KafkaError, TransactionalIdNotFound
 
 DESCRIBED_MAX: Final = 200
-"""The most open transactions that the list describes; others are only named."""
+"""The maximum number of open transactions that the list describes; for others it contains only the name."""
 
 
 @operation("GET", "/transactions")

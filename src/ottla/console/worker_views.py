@@ -1,4 +1,4 @@
-"""One console for several worker processes: what only a broker's own process can show is gathered from all of them.
+"""One console for several worker processes: data that only a broker's own process has is gathered from all of them.
 
 Each worker serves the same JSON API on its own address, for the supervisor process. An operation that
 needs the inside of a broker declares how to merge the answers of the workers (`gather` in its declaration).
@@ -17,7 +17,7 @@ from ottla.client.connection import ConnectionLost
 from ottla.console.operations import PREFIX, BadRequest, NotFound
 
 NUMBERS: Final = 1024
-"""Each worker numbers its own requests: a number here is the worker's number times this, plus the worker's position."""
+"""Each worker numbers its own requests. A number here is the worker's number times this, plus the worker's position."""
 _LINE_BYTES_MAX: Final = 64 << 20
 
 
@@ -27,7 +27,7 @@ class WorkerAddress(NamedTuple):
 
 
 class WorkerViews:
-    """The workers' own views, asked over HTTP on the loopback address."""
+    """The views of the workers, requested over HTTP on the loopback address."""
 
     def __init__(self, addresses: Sequence[WorkerAddress]) -> None:
         self._addresses = addresses
@@ -42,7 +42,7 @@ class WorkerViews:
         raise (NotFound if status == 404 else BadRequest)(data.get("error", f"the worker answered {status}"))
 
     async def request(self, number: int, path: str) -> Any:
-        """One request in full: its number says which worker has it."""
+        """One complete request. Its number shows which worker has it."""
         own, place = divmod(number, NUMBERS)
         if place >= len(self._addresses):
             raise NotFound(f"request {number} is no longer kept")
@@ -52,7 +52,7 @@ class WorkerViews:
         return _numbered(data, place)
 
     async def events(self, path: str) -> AsyncIterator[tuple[str, Any]]:
-        """The server-sent events of all workers, as they come."""
+        """The server-sent events of all workers, as they arrive."""
         arrived: asyncio.Queue[tuple[str, Any] | Exception] = asyncio.Queue(1000)
         missed: dict[int, int] = {}
 
@@ -98,7 +98,7 @@ class WorkerViews:
 async def _open(
     address: WorkerAddress, method: str, path: str, body: Any = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """HTTP 1.0, so that the answer ends with the connection."""
+    """Open a stream with HTTP 1.0, so that the answer ends with the connection."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", address.port, limit=_LINE_BYTES_MAX)
     except OSError as error:
@@ -146,17 +146,17 @@ def _numbered(data: Any, place: int) -> Any:
 
 
 def joined(answers: Sequence[Any]) -> Any:
-    """One list of all."""
+    """Join the lists of all workers."""
     return [each for answer in answers for each in answer]
 
 
 def first(answers: Sequence[Any]) -> Any:
-    """Only one of them has it."""
+    """The first answer, because only one worker has it."""
     return answers[0]
 
 
 def by_time(answers: Sequence[Any]) -> Any:
-    """One list of all, in the order of time."""
+    """Join the lists of all workers, in order of time."""
     return sorted(joined(answers), key=lambda each: each.get("at_us", each.get("at_ms", 0)))
 
 
@@ -168,7 +168,7 @@ def histories(answers: Sequence[Any]) -> Any:
 
 
 def replicas(answers: Sequence[Any]) -> Any:
-    """Each worker knows the offsets of the partitions that it leads."""
+    """Merge the replicas: each worker knows the offsets of the partitions that it leads."""
     merged = {**answers[0], "running": sorted({each for answer in answers for each in answer["running"]})}
     known: dict[tuple[str, int, int], Any] = {
         (part["topic"], part["partition"], replica["broker"]): replica

@@ -1,4 +1,4 @@
-"""Events that happen in a cluster from time to time, triggered now."""
+"""Triggers events that otherwise happen in a cluster from time to time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def bump_leader_epoch(server: Server, topic: str, partition: int) -> None:
 
 
 def fail_folder(server: Server, folder: str | None) -> str:
-    """Do what an error of its disk does to a data folder. Returns the folder."""
+    """Take a data folder offline, as a disk error does. Returns the folder."""
     parts = server.disk.parts()
     wanted = str(parts[-1]) if folder is None else os.path.abspath(folder)
     found = next((part for part in parts if str(part) == wanted), None)

@@ -1,6 +1,6 @@
-"""A broker for tests on the running event loop: options, stops and starts, and a look inside.
+"""A broker for tests on the running event loop: its options, starting and stopping it, and inspecting it.
 
-It owns the data, the clock, the faults and the port. Every start makes a new server inside, like a new process.
+It owns the data, the clock, the faults and the port. Every start creates a new server, like a new process.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _CALL_TIMEOUT_S = 30.0
 
 
 class Embedded(EndpointAddresses, RequestWaits[Request]):
-    """What a broker in this process offers, in any thread."""
+    """The methods of a broker in this process that work in any thread."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.securing = options.make_securing()
-        """How it is secured; None if it is open to everyone."""
+        """The security options; None if the broker is open to everyone."""
         self._config = options.make_config(self.securing)
         self._clock = options.make_clock()
         self.disk, self.disk_faults = options.make_disk(self._clock)
@@ -102,25 +102,25 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
 
     @property
     def is_running(self) -> bool:
-        """Whether clients are served."""
+        """Whether the broker serves clients."""
         return self._server is not None and self._server.is_running
 
     @property
     def server(self) -> Server:
-        """The server inside. It is another one after a restart."""
+        """The current server. A restart replaces it with a new one."""
         if self._server is None or not self._server.is_running:
             raise BrokerStopped("the broker is not running: start it (again) with start(), or use it inside its `with`")
         return self._server
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         if not self.is_running:
             raise BrokerStopped("the broker is not running, so it has no bootstrap address: start() it first")
         return self.server.bootstrap
 
     def bootstrap_for(self, listener: str | None = None) -> str:
-        """The bootstrap address of a listener, by its name; known after the first start, also while the broker is
+        """The bootstrap address of a listener, by its name. It is known after the first start, even while the broker is
         down.
         """
         found = next((each for each in self._config.listeners if listener in (None, each.name)), None)
@@ -137,7 +137,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
 
     @property
     def login(self) -> Login:
-        """What a client needs to log in."""
+        """The login that clients need."""
         return Login() if self.securing is None else self.securing.login()
 
     @property
@@ -158,7 +158,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
 
     @property
     def request_log(self) -> RequestLog:
-        """The log of seen requests, for code that follows it."""
+        """The log of received requests, for code that reads it continuously."""
         return self._log
 
     @property
@@ -214,7 +214,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        """Remove all topics, groups and subjects, or only the given ones; clear the faults and the requests."""
 
         def reset(server: Server) -> None:
             names = set(server.metadata.topics) - self._hidden_topics if topics is None else set(topics)
@@ -230,7 +230,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
         self._log.clear()
 
     def snapshot(self) -> Snapshot:
-        """The state now, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
+        """The state, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
         return self.call(snapshots.take_snapshot)
 
     def record(self, path: str | PathLike[str]) -> Recording:
@@ -251,7 +251,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
     # -- reaching the loop -------------------------------------------------------------------------------------
 
     def call(self, work: Callable[[Server], T]) -> T:
-        """Run `work` on the broker's own loop, from any thread, and return what it returns."""
+        """Run `work` on the broker's own loop, from any thread, and return its result."""
         server = self.server
         if threading.get_ident() == self.thread:
             return work(server)
@@ -326,15 +326,17 @@ class Broker(Embedded):
         users: Mapping[str, str] | None = None,
         acls: Sequence[str] | None = None,
     ) -> None:
-        """In memory unless `data` names a folder or several; on a free port; the preset is `test` (or "dev", "kafka").
+        """In memory unless `data` is a folder or a list of folders; on a free port; the preset is `test` (or "dev",
+        "kafka").
 
-        `settings` are Kafka's broker settings; `partitions` is how many a new topic gets. `clock="virtual"` gives
-        `broker.clock.advance(…)`; `as_version="2.8"` advertises what that release did; `control=0` opens the HTTP
-        endpoint that steers faults, on a free port of the loopback interface; `console=0` serves the web console in the
-        same way, and `registry=0` a schema registry; `seed` makes ids repeat.
+        `settings` are Kafka's broker settings; `partitions` is the number of partitions of a new topic.
+        `clock="virtual"` enables `broker.clock.advance(…)`; `as_version="2.8"` advertises the API versions of that
+        release; `control=0` opens the HTTP endpoint that controls faults, on a free port of the loopback interface;
+        `console=0` serves the web console in the same way, and `registry=0` a schema registry; `seed` makes ids
+        reproducible.
 
-        `tls=True` makes certificates, `users` (name and password) has clients log in, and `acls` (`"alice read
-        topic:orders"`) says what they may do; `client_config` has what a client needs for that.
+        `tls=True` creates certificates, `users` (name and password) requires clients to log in, and `acls` (`"alice
+        read topic:orders"`) sets their permissions; `client_config` returns the matching client settings.
         """
         super().__init__(
             Options(
@@ -353,7 +355,7 @@ class Broker(Embedded):
         return AsyncTopic(self, name)
 
     async def restore(self, state: Snapshot) -> None:
-        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        """Return to a snapshot. As after a restart, clients reconnect; faults and the list of requests are cleared."""
         await self._down(keep_data=False)
         try:
             snapshots.restore_disk(self, state)
@@ -365,10 +367,10 @@ class Broker(Embedded):
             self._endpoints.schemas.reset(None)
 
     def branch(self, data: str | PathLike[str] | None = None) -> Broker:
-        """A second broker, not yet started, with this one's state: `async with broker.branch() as other`.
+        """A second broker, not yet started, with the state of this broker: `async with broker.branch() as other`.
 
-        It has the same options, but its own port. With a data folder, it gets its own folder next to the first,
-        which is removed when it stops; `data` names one that is kept.
+        It has the same options, but its own port. With a data folder, it gets its own folder next to the first. That
+        folder is removed when it stops; pass a folder as `data` to keep the data.
         """
         options, folder = snapshots.options_of_branch(self.options, self._config, self._clock, data)
         branch = Broker.from_options(options)
@@ -409,7 +411,7 @@ class Broker(Embedded):
             self.securing.apply(server)
         if isinstance(self._clock, VirtualClock):
             self._clock.drive(server.timer, self._on_loop)
-            server.housekeeper.at_once = True  # `advance` returns when everything that fell due is done
+            server.housekeeper.at_once = True  # `advance` returns after all due work is done
         endpoints = self._endpoints
         if self.options.control is not None and endpoints.control is None:
             await endpoints.start_control(control_module.ControlServer(self, self.options.control))
@@ -432,7 +434,7 @@ class Broker(Embedded):
         await self._endpoints.start_registry(own_registry.OwnRegistry(self._servers, self._registry_options))
 
     def inside(self) -> Inside:
-        """What a console may look into."""
+        """The internals that a console may show."""
         steer = control_module.ControlServer(self, 0).route
         inside = inside_module.Inside(self._servers, lambda: [self._log], steer)
         inside.registry = self._endpoints.ask_registry

@@ -1,4 +1,4 @@
-"""Certificates for a broker in tests: its own authority, and a certificate for the broker's host names."""
+"""Certificates for a broker in tests: a certificate authority, and a certificate for the broker's host names."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Role: TypeAlias = Literal["common", "producer", "consumer"]
 Settings: TypeAlias = dict[str, Any]
 
 SESSION_TIMEOUT_MS: Final = 6000
-"""The least that Kafka allows by default."""
+"""The lowest value that Kafka allows by default."""
 _ALIASES: Final = {"librdkafka": "confluent", "spark": "java"}
 
 _COMMON: Final[dict[str, Settings]] = {

@@ -1,4 +1,4 @@
-"""Time on demand: a clock that runs with the real one and can be moved forward."""
+"""A clock that follows real time and can be moved forward on demand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.clock import SystemClock, Timer
 OnLoop: TypeAlias = Callable[[Callable[[], None]], None]
 
 HOPS_MAX: Final = 256
-"""The most steps of one advance: a check that runs every second need not run 600,000 times for a week."""
+"""The maximum number of steps of one advance: a check that runs every second need not run 600,000 times for a week."""
 
 
 def duration_ms(*, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, ms: float = 0) -> float:
@@ -19,7 +19,7 @@ def duration_ms(*, days: float = 0, hours: float = 0, minutes: float = 0, second
 
 
 class VirtualClock:
-    """The system's clock plus what it was advanced by.
+    """The system clock plus the time by which it was advanced.
 
     It follows real time, so clients work as usual: their long polls end, and their sessions last. `advance` moves only
     the broker into the future.

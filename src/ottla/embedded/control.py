@@ -1,7 +1,7 @@
 """Control of a broker over HTTP, for tests in other languages and for `ottla faults`. Off by default.
 
-Every answer is JSON. Only programs of this machine and of the broker's user are served, and no web page: a request that
-names another host, or that a page of another origin sent, is refused.
+Every answer is JSON. Only programs on this machine that run as the broker's user are served. Web pages are not: a
+request with another host name, or from a page of another origin, is refused.
 
     GET    /                         bootstrap address, topics, groups, faults
     GET    /faults    POST /faults   {"kind": "error", "api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "times": 2}
@@ -95,7 +95,7 @@ class ControlServer:
             raise HttpError(400, str(message)) from error
 
     async def route(self, request: HttpRequest) -> Any:
-        """The answer to a request that did not come over HTTP."""
+        """Answer a request that did not arrive over HTTP."""
         return await self._route(request)
 
     async def _route(self, request: HttpRequest) -> Any:

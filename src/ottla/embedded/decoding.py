@@ -23,14 +23,14 @@ else:
 
 
 class TopicDecoder:
-    """The topic is read when the first value is decoded. If it changes later, the next `records()` reads it again."""
+    """Reads the topic when the first value is decoded. If it changes later, the next `records()` reads it again."""
 
     def __init__(self, records_of: Callable[[str], Iterable[Record]]) -> None:
         self._records_of = records_of
         self._decoder: Decoder | None = None
 
     def decode(self, data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is_key: bool) -> Any:
-        """A decoded key or value. Raises ValueError if it has no schema, or does not match it."""
+        """Decode a key or a value. Raises ValueError if it has no schema or does not match its schema."""
         if self._decoder is None:
             try:
                 records = self._records_of(log.TOPIC)

@@ -1,4 +1,4 @@
-"""Disks that fail on demand, to see how a broker handles a full or failing disk."""
+"""Disks that fail on demand, to test how a broker handles a full or failing disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ottla.errors import KafkaStorageError
 from ottla.log.files import Chunk, MemoryDisk, MemoryFile, PosixDisk, PosixFile
 
 Check: TypeAlias = Callable[[str, str], None]
-"""(operation, path): raises what the disk would have raised."""
+"""(operation, path): raises the error that the disk would raise."""
 
 
 class DiskFaults:

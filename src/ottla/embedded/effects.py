@@ -1,4 +1,4 @@
-"""What a fault does to a request that it hits."""
+"""The effect of each fault on the requests that it hits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from ottla.wire.schema import Message
 
 Effect: TypeAlias = Callable[["Api", "RequestContext", Any, Where], Any]
-"""(api, ctx, request, where) -> what a handler returns."""
+"""(api, ctx, request, where) -> the result of a handler."""
 
 
 def answering(error: KafkaError) -> Effect:
-    """Answer with an error; the request has no effect. Other partitions are served."""
+    """Answer with an error; the request has no effect. Partitions that the fault does not match are served."""
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:
         if api.key == ApiKey.PRODUCE and request.acks == 0:
@@ -110,7 +110,7 @@ def delaying(delay_ms: float, when: str) -> Effect:
 
 
 def dropping(when: str) -> Effect:
-    """Close the connection instead of an answer: before the request did anything, or after it did."""
+    """Close the connection instead of answering: before the request takes effect, or after it."""
     is_before = _moment(when) == "before"
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:

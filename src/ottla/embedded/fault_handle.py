@@ -1,4 +1,4 @@
-"""What every handle on a fault offers, whether its broker runs in this process or in another."""
+"""The methods of every fault handle, whether the broker runs in this process or in another one."""
 
 from __future__ import annotations
 

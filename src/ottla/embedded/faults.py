@@ -1,4 +1,4 @@
-"""Faults on demand: deterministic, counted, and with proof that they fired.
+"""Faults on demand: deterministic and counted, so that a test can check that they fired.
 
 Rules match requests (or disk operations) and hit some of them; the first rule that hits decides. Actions happen
 immediately. Both return a `Fault`, whose `fired` counts the hits.
@@ -51,7 +51,7 @@ GROUP_APIS: Final = (
 TRANSACTION_APIS: Final = ("InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn")
 
 KINDS: Final[dict[str, tuple[str, ...]]] = {}
-"""The faults by the names of their methods, with the keywords that say when one hits. `_kind` fills it."""
+"""The faults by the names of their methods, with the keywords for the condition of each. `_kind` fills this table."""
 
 
 def _kind(conditions: type = Conditions) -> Callable[[F], F]:
@@ -95,7 +95,7 @@ class Faults:
     """The faults of a broker. Every method may be called from any thread."""
 
     def __init__(self, broker: Embedded, beyond: Faults | None = None) -> None:
-        """`beyond` are the faults of the broker's cluster, which come after its own."""
+        """`beyond` are the faults of the broker's cluster. They are checked after the broker's own faults."""
         self._broker = broker
         self._beyond = beyond
         self._numbers = itertools.count(1)
@@ -104,7 +104,7 @@ class Faults:
         self._all: dict[int, Fault] = {}
 
     def __iter__(self) -> Iterator[Fault]:
-        """Those that can still fire."""
+        """The faults that can still fire."""
         return (fault for fault in self._rules if fault.active)
 
     def __contains__(self, fault: object) -> bool:
@@ -139,7 +139,7 @@ class Faults:
         self.watch_disk()
 
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all faults."""
         self._rules = ()
         self._all.clear()
         self.watch_disk()
@@ -190,7 +190,7 @@ class Faults:
 
     @_kind()
     def drop(self, api: Apis, *, when: str = "before", **conditions: Unpack[Conditions]) -> Fault:
-        """Close the connection instead of answering: before the request did anything, or `when="after"` it did."""
+        """Close the connection instead of answering: before the request takes effect, or `when="after"`."""
         text = f"connection closed {when} {_said(api)}"
         return self._rule("drop", text, api, conditions, effects.dropping(when))
 
@@ -208,7 +208,7 @@ class Faults:
 
     @_kind()
     def disk_full(self, *, topic: TopicName | None = None, times: Times = EVERY, after: int = 0) -> Fault:
-        """All writes fail (to a topic's log): producers see KAFKA_STORAGE_ERROR."""
+        """All writes fail (or only those to one topic): producers get KAFKA_STORAGE_ERROR."""
         return self._disk_rule("disk_full", "append", "no space left on the disk", topic, times, after)
 
     @_kind()
@@ -218,11 +218,11 @@ class Faults:
 
     @_kind()
     def fail_folder(self, folder: str | None = None) -> Fault:
-        """A data folder fails (the last one if none is named), as a disk does: it is offline until the next start."""
+        """A data folder (by default the last one) fails as a disk does: it is offline until the next start."""
         failed = self._at_folder(folder, lambda server: actions.fail_folder(server, folder))
         return self._happened("fail_folder", f"the data folder {failed} fails")
 
-    # -- at once -----------------------------------------------------------------------------------------------
+    # -- immediate ---------------------------------------------------------------------------------------------
 
     @_kind()
     def rebalance(self, group: GroupName) -> Fault:
@@ -233,7 +233,7 @@ class Faults:
 
     @_kind()
     def evict(self, group: GroupName, member: str | None = None) -> Fault:
-        """Remove a member (by member id, instance id or client id; the first one if none is named) from its group."""
+        """Remove a member (by member id, instance id or client id; by default the first one) from its group."""
         group = str(group)
         gone = self._at_group(group, lambda server: actions.evict(server, group, member))
         return self._happened("evict", f"member {gone} of group {group} is evicted")
@@ -341,7 +341,7 @@ class Faults:
         if faults is not None:
             faults.check = self._check_disk if any(fault.disk_operation for fault in self._in_force) else None
 
-    # Where immediate faults happen; a cluster has several places.
+    # The place where immediate faults happen; a cluster has several.
 
     def _at_folder(self, folder: str | None, work: Callable[[Server], T]) -> T:
         return self._broker.call(work)
@@ -358,7 +358,7 @@ def _said(api: Apis) -> str:
 
 
 def _filters(given: Mapping[str, Any]) -> str:
-    """The conditions of a fault, for its text; without its count."""
+    """The conditions of a fault, except its count, for its text."""
     without_effect = {"after": 0, "chance": 1}
     shown = [
         (key, value)

@@ -33,11 +33,11 @@ class GroupWaits(ABC):
 
     @abstractmethod
     def members(self) -> list[Member]:
-        """Its members, with the partitions that they have."""
+        """Its members, with the partitions that are assigned to them."""
 
     @abstractmethod
     def lag(self, of: object = None) -> int:
-        """How many records are still to be read."""
+        """How many records the group has not read yet."""
 
     def wait_until_stable(self, members: int | None = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> None:
         """Block until the group has this many members (or any) and all have their partitions."""
@@ -66,7 +66,7 @@ class GroupWaits(ABC):
         return f"it is {state} and has {count} members" + ("" if wanted is None else f", not {wanted}")
 
     def _behind(self, of: object) -> str | None:
-        """What the group has not read yet, or None."""
+        """A message about the records that the group has not read yet, or None."""
         try:
             lag = self.lag(of)
         except NotFoundError as error:

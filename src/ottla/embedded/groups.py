@@ -1,4 +1,4 @@
-"""A look at a consumer group, without a client."""
+"""Inspects a consumer group without a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TopicPartition: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member of a group, with the partitions that it has."""
+    """A member of a group, with the partitions that are assigned to it."""
 
     member_id: str
     client_id: str
@@ -154,7 +154,7 @@ def _committed(server: Server, group_id: str) -> dict[TopicPartition, int]:
 
 
 def _unread(server: Server, group_id: str, topic: str) -> dict[TopicPartition, int]:
-    """How many records a group that starts at the beginning has not read, by partition of a topic."""
+    """The number of unread records per partition of a topic, for a group that starts at the beginning."""
     known = server.metadata.topics.get(topic)
     if known is None:
         raise unknown_topic(topic, set(server.metadata.topics) - INTERNAL_TOPICS)

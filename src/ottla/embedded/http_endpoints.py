@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class HttpEndpoints:
-    """The endpoints that run. They are kept before they start, so that `stop` also cleans up after a failed start."""
+    """The running endpoints. Each is stored before it starts, so that `stop` also cleans up after a failed start."""
 
     def __init__(self, owner: str) -> None:
         """`owner` is "broker" or "cluster", for error messages."""
@@ -36,7 +36,7 @@ class HttpEndpoints:
         await schemas.server.start()
 
     async def stop_registry(self) -> None:
-        """Before the brokers stop, because the registry uses them."""
+        """Call this before the brokers stop, because the registry uses them."""
         schemas, self.schemas = self.schemas, None
         if schemas is not None:
             await schemas.server.stop()
@@ -78,7 +78,7 @@ class EndpointAddresses:
 
     @property
     def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         return self.own_registry().server.url
 
     def own_registry(self) -> OwnRegistry:

@@ -1,9 +1,9 @@
-"""Compares records with what a test expects: by value, as JSON, in parts, in any order, with matchers, and with a diff.
+"""Compares records with those that a test expects: by value, as JSON, in part, in any order, with matchers and a diff.
 
-An expectation is what `append` takes: a value, (key, value), (key, value, headers) or a `Record`. Text and bytes are
-compared exactly. Anything else is compared with the value parsed as JSON, so spaces and the order of keys do not
-matter. Keys and headers are compared only if they are given. Matchers can replace a key, a value, a header, or a part
-of JSON.
+An expectation has the form of a record for `append`: a value, (key, value), (key, value, headers) or a `Record`. Text
+and bytes are compared exactly. Anything else is compared with the value parsed as JSON, so spaces and the order of keys
+do not matter. Keys and headers are compared only if they are given. Matchers can replace a key, a value, a header, or a
+part of JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from ottla.embedded.records import Record, shown
 
 _ALIGNED_MAX: Final = 1_000_000
-"""The most pairs that are compared for a diff; longer lists are compared position by position."""
+"""The maximum number of pairs to compare for a diff; longer lists are compared position by position."""
 _SHOWN_MAX: Final = 120
 
 
@@ -41,7 +41,7 @@ ANY: Final = _Any()
 
 
 class Approx:
-    """Matches numbers that are within a distance: `approx(9.99, within=0.01)`."""
+    """Matches numbers within a tolerance: `approx(9.99, within=0.01)`."""
 
     def __init__(self, number: float, within: float) -> None:
         self.number = number
@@ -95,7 +95,7 @@ def mismatch(expected: Expectation, record: Record, partial: bool) -> str | None
 
 
 def _part_mismatch(part: str, expected: Any, record: Record, partial: bool) -> str | None:
-    """Compare a key or a value; decoded by its schema, if it has one and the test does not expect bytes."""
+    """Compare a key or a value. It is decoded first if it has a schema and the test does not expect bytes."""
     found = record.key if part == "key" else record.value
     if found is None or found[:1] != b"\0" or record.decoder is None or isinstance(expected, _BYTES):
         return _bytes_mismatch(part, expected, found, partial)
@@ -160,7 +160,7 @@ def _json_mismatch(place: str, expected: Any, found: Any, partial: bool) -> str 
 
 
 def _headers_mismatch(expected: Any, record: Record, partial: bool) -> str | None:
-    """Pairs are compared in their order, a mapping (or `partial`) by name."""
+    """Compare pairs in their order, and a mapping (or any headers with `partial`) by name."""
     found = list(record.headers)
     wanted = list(expected.items() if isinstance(expected, Mapping) else expected)
     if not partial and not isinstance(expected, Mapping) and [n for n, _ in wanted] != [n for n, _ in found]:
@@ -179,7 +179,7 @@ def _headers_mismatch(expected: Any, record: Record, partial: bool) -> str | Non
 def difference(
     expected: Sequence[object], found: Sequence[Record], *, any_order: bool = False, partial: bool = False
 ) -> str | None:
-    """Where the records differ from what was expected, as a diff; None if they do not."""
+    """The difference between the records and the expected ones, as a diff; None if there is none."""
     wanted = [expectation(given) for given in expected]
     if len(wanted) == len(found) and not any(
         mismatch(each, record, partial) for each, record in zip(wanted, found, strict=True)
@@ -192,7 +192,7 @@ def difference(
 
 
 def _aligned(wanted: list[Expectation], found: Sequence[Record], partial: bool) -> dict[int, int]:
-    """Match as many records as possible with expected ones, in order; each with the one at its position if possible."""
+    """Match as many records as possible with expected ones, in order; prefer the one at the same position."""
     in_place = {
         n: n for n, (each, record) in enumerate(zip(wanted, found, strict=False)) if not mismatch(each, record, partial)
     }
@@ -283,7 +283,7 @@ def _expected_line(expected: Expectation) -> str:
 
 
 def _found_line(record: Record, *, as_json: bool) -> str:
-    """A record for people; with `as_json`, objects and lists look like those that were expected."""
+    """A record for people; with `as_json`, objects and lists have the same format as the expected ones."""
     key = "" if record.key is None else f"{record.shown_part('key')} → "
     headers = _headers(record.headers)
     value = (_object_text(record.value) if as_json else None) or record.shown_part("value")

@@ -1,4 +1,4 @@
-"""How a broker for tests is made: what each option means, checked before anything is started."""
+"""The options of a broker for tests. They are checked before anything is started."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class InProcessOptions(TypedDict, total=False):
 
 
 def check_names(options: Iterable[str]) -> None:
-    """TypeError if a broker has no option of such a name. Python's own error would name an inner class."""
+    """Raise TypeError for an unknown option. Python's own error would name an internal class."""
     known = [*InProcessOptions.__annotations__, "config"]
     for name in options:
         if name not in known:
@@ -122,7 +122,7 @@ class Options:
     acls: Sequence[str] | None = None
 
     def make_securing(self) -> Securing | None:
-        """How the broker is secured; None if it is open to everyone."""
+        """The security of the broker; None if it is open to everyone."""
         if not self.tls and not self.users and self.acls is None:
             return None
         if self.config is not None:
@@ -164,7 +164,7 @@ class Options:
 
     @property
     def folders(self) -> list[str]:
-        """The data folders; none of a broker in memory."""
+        """The data folders; empty for a broker in memory."""
         return data_folders(self.data)
 
     def make_disk(self, clock: Clock) -> tuple[Disk, DiskFaults | None]:
@@ -186,7 +186,7 @@ class Options:
         return SeededRandomness(self.seed)
 
     def make_registry(self) -> RegistryOptions | None:
-        """How the schema registry is served; None without one."""
+        """The options of the schema registry; None without a registry."""
         return None if self.registry is None else RegistryOptions.of(self.registry)
 
     def make_apis(self) -> Registry:

@@ -1,6 +1,6 @@
 """The schema registry of the brokers of this process.
 
-It reaches them without a socket. What tests do to clients does not affect it: faults do not hit its requests,
+It reaches them without a socket. The features for testing clients do not affect it: faults do not hit its requests,
 `requests()` does not list them, and `as_version` does not limit them.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["TOPIC", "OwnRegistry"]
 
 
 class OwnRegistry:
-    """The registry, with what tests may do to it. The broker starts and stops its server."""
+    """The registry, with the operations for tests. The broker starts and stops its server."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class OwnRegistry:
         self.server.around = self.faults.around
 
     def access(self, host: Host) -> LocalAccess:
-        """How threads other than the loop's reach it."""
+        """Access to the registry from threads other than the loop's."""
         return LocalAccess(host, self.server, self.faults)
 
     def reset(self, subjects: Iterable[str] | None) -> None:
-        """Clear the faults, the seen requests and these subjects; None means all subjects, whose topic the caller
-        deletes.
+        """Clear the faults, the list of requests and these subjects. None means all subjects; the caller deletes their
+        topic.
         """
         self.faults.clear()
         self.faults.forget_requests()

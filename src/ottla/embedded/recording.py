@@ -1,7 +1,7 @@
 """`broker.record("run.jsonl")`: every request of a run with its answer, decoded, one JSON object per line.
 
-`ottla replay-requests` sends the requests of such a file again. Logins are left out, so a recording has no passwords,
-but it has all records and settings that clients sent.
+`ottla replay-requests` sends the requests of such a file again. Logins are left out, so a recording contains no
+passwords, but it contains all records and settings that clients sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FORMAT: Final = "ottla-requests-1"
 
 
 class Recording:
-    """A file that grows with each answer; ends with `stop()`, with its `with` block, or with the broker."""
+    """A file that grows with each answer. It ends with `stop()`, with its `with` block, or with the broker."""
 
     def __init__(self, path: str | PathLike[str], stopped: Callable[[Recording], None]) -> None:
         self.path = os.fspath(path)
@@ -44,7 +44,7 @@ class Recording:
         """Requests in the file so far."""
 
     def began(self, seen: Request, api: Api, request: Message | None) -> None:
-        """A request arrived. Its bytes may be gone when it is answered, so they are copied now."""
+        """Called when a request arrives. Copies its bytes, because they may be gone when it is answered."""
         if request is None or api.key in _LOGINS:
             return
         decoded = REQUESTS[api.key].decode(_encoded(request, seen.version), seen.version)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ottla.embedded.decoding import TopicDecoder
 
 Given: TypeAlias = "bytes | str | Mapping[str, Any] | list[Any] | int | float | tuple[Any, ...] | Record | None"
-"""What can be appended: a value, `(key, value)`, `(key, value, headers)`, or a `Record` from elsewhere."""
+"""The types that can be appended: a value, `(key, value)`, `(key, value, headers)`, or a `Record` from elsewhere."""
 
 _SHOWN_BYTES = 120
 
@@ -33,12 +33,12 @@ class Record:
 
     @property
     def decoded(self) -> Any:
-        """The value by the schema that it was written with; ValueError if that is not possible."""
+        """The value, decoded with the schema that it was written with; ValueError if that is not possible."""
         return self._decoded("value", self.value)
 
     @property
     def decoded_key(self) -> Any:
-        """The key by the schema that it was written with."""
+        """The key, decoded with the schema that it was written with."""
         return self._decoded("key", self.key)
 
     def _decoded(self, part: str, data: bytes | None) -> Any:
@@ -82,7 +82,7 @@ class Record:
         return f"{self.topic}-{self.partition}@{self.offset}: {key}{self.shown_part('value')}{headers}"
 
     def shown_part(self, part: str) -> str:
-        """The key or the value for people, decoded if a schema says how."""
+        """The key or the value for people, decoded if it has a schema."""
         data = self.key if part == "key" else self.value
         if self.decoder is not None and data is not None and data[:1] == b"\0":
             with suppress(ValueError):
@@ -90,7 +90,7 @@ class Record:
         return shown(data)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as the object of a JSON line."""
+        """The record as an object for a line of JSON."""
         return {
             "partition": self.partition,
             "offset": self.offset,
@@ -115,7 +115,7 @@ class Record:
 
 
 def shown(data: bytes | None) -> str:
-    """Bytes for people: as text if they are text, and not too long."""
+    """Bytes for people: as text if possible, and shortened if they are too long."""
     if data is None:
         return "null"
     try:
@@ -126,7 +126,7 @@ def shown(data: bytes | None) -> str:
 
 
 def clipped(text: str, size: str = "") -> str:
-    """Text that is not too long for a line."""
+    """Text, shortened if it is too long for a line."""
     return text if len(text) <= _SHOWN_BYTES else f"{text[:_SHOWN_BYTES]}…{size}"
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def steer(registry: OwnRegistry, method: str, parts: Sequence[str], options: dict[str, Any]) -> Any:
-    """Answer requests below /registry: ask, down, up, requests, and faults with a number."""
+    """Answer requests under /registry: ask, down, up, requests, and faults by number."""
     what = parts[0] if parts else ""
     if what == "faults":
         return _steer_faults(registry, method, parts[1:], options)

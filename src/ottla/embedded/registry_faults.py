@@ -65,8 +65,8 @@ class RegistryFault(FaultHandle):
 
 
 class RegistryFaults:
-    """A method and a path select the requests of a fault, with `*` for any part: "POST /subjects/*",
-    "GET /schemas/ids/7", or "*" for all. Every method may be called from any thread."""
+    """A method and a path select the requests for a fault, and `*` matches any part: "POST /subjects/*",
+    "GET /schemas/ids/7", or "*" for all requests. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -77,7 +77,7 @@ class RegistryFaults:
         self._requests: deque[RegistryRequest] = deque(maxlen=_REQUESTS_KEPT)
 
     def __iter__(self) -> Iterator[RegistryFault]:
-        """Those that can still fire."""
+        """The faults that can still fire."""
         return (fault for fault in self._rules if fault.active)
 
     def __contains__(self, fault: object) -> bool:
@@ -115,7 +115,7 @@ class RegistryFaults:
         return fault
 
     def drop(self, call: str, *, when: str = "before", **turns: Unpack[Turns]) -> RegistryFault:
-        """Close the connection instead of answering: before the request did anything, or `when="after"` it did."""
+        """Close the connection instead of answering: before the request takes effect, or `when="after"`."""
         fault = self._add("drop", f"connection closed {when} {call}", call, turns)
         fault.options = {"when": _when(when)}
         return fault
@@ -128,7 +128,7 @@ class RegistryFaults:
         self._rules = tuple(each for each in self._rules if each is not fault)
 
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all faults."""
         self._rules = ()
         self.all.clear()
 

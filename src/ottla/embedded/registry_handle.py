@@ -22,7 +22,7 @@ _TIMEOUT_S: Final = 30.0
 
 
 class Access(Protocol):
-    """How tests reach a registry: in this process, or over the control endpoint of another one."""
+    """Access to a registry for tests: in this process, or over the control endpoint of another process."""
 
     @property
     def faults(self) -> Any: ...
@@ -40,13 +40,13 @@ class Access(Protocol):
 
 
 class Host(Protocol):
-    """A broker or a cluster of this process."""
+    """A broker or a cluster in this process."""
 
     def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]: ...
 
 
 class LocalAccess:
-    """A registry of this process, whose loop does not run in the caller's thread."""
+    """Access to a registry in this process whose loop does not run in the caller's thread."""
 
     def __init__(self, host: Host, server: RegistryServer, faults: RegistryFaults) -> None:
         self._host = host
@@ -71,7 +71,7 @@ class LocalAccess:
 
 
 class RegistryHandle(RegistryClient):
-    """What `broker.registry` returns. Its own calls are not requests: faults, logins and down() do not affect them."""
+    """The result of `broker.registry`. Its calls are not requests: they bypass faults, logins and down()."""
 
     def __init__(self, access: Access) -> None:
         super().__init__(self._answer)
@@ -85,7 +85,7 @@ class RegistryHandle(RegistryClient):
 
     @property
     def url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         return self._access.url
 
     @property
@@ -176,7 +176,7 @@ def _awaited(
 
 
 class AsyncRegistry:
-    """The same for a broker on the running loop: every call is awaited."""
+    """Like `RegistryHandle`, for a broker on the running loop: every call is awaited."""
 
     def __init__(self, access: Access) -> None:
         self.blocking = RegistryHandle(access)
@@ -184,7 +184,7 @@ class AsyncRegistry:
 
     @property
     def url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         return self.blocking.url
 
     @property

@@ -1,7 +1,7 @@
-"""What older Kafka releases advertised, so that a library can be tested against its whole version matrix.
+"""The APIs that older Kafka releases advertised, so that a library can be tested against its whole version matrix.
 
 Only the list of APIs and versions changes; a request that is still listed is served as before. Clients choose their
-versions by that list, so they talk to such a broker as they would to the old one.
+versions by that list, so they talk to this broker as they would to the old release.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from ottla.server.api import Api, Registry, RequestContext, registered_apis
 from ottla.wire.messages import API_NAMES
 from ottla.wire.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-# What each release changed from the one before, as `API:highest version`, or `API:lowest-highest`.
-# Facts from the ApiVersions answers of these brokers as kafka-python records them (kafka/protocol/
+# The changes of each release compared with the one before, as `API:highest version`, or `API:lowest-highest`.
+# The data comes from the ApiVersions answers of these brokers as kafka-python records them (kafka/protocol/
 # broker_version_data.py in its 3.0 sources); APIs that only brokers use are left out.
-# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same, and DescribeQuorum,
+# Up to 3.9 these are brokers with ZooKeeper: a 3.9.1 in KRaft mode listed the same APIs, and also DescribeQuorum,
 # UnregisterBroker, ListConfigResources, DescribeTopicPartitions, AddRaftVoter and RemoveRaftVoter.
 _CHANGES: Final[dict[str, str]] = {
     "0.10.0": (
@@ -120,7 +120,7 @@ _CHANGES: Final[dict[str, str]] = {
 }
 
 _FEATURES_SINCE: Final = "4.0"
-"""Before this release, a broker without KRaft advertised no features; a client that sees some assumes a newer
+"""Before this release, a broker without KRaft advertised no features. A client that sees features assumes a newer
 broker.
 """
 

@@ -1,4 +1,4 @@
-"""The report of a failed test about its broker: topics, groups, faults, and the last requests of clients."""
+"""The report on the broker of a failed test: topics, groups, faults, and the last requests of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _REQUESTS_MAX: Final = 10
 def report(
     broker: Embedded, known_topics: Collection[str] = (), known_groups: Collection[str] = (), prefix: str = ""
 ) -> str:
-    """The report as text, without what existed before the test, and on a shared broker without names of other tests."""
+    """The report as text, without topics and groups from before the test or, on a shared broker, of other tests."""
     if not broker.is_running:
         return "the broker is not running"
     lines = [

@@ -1,4 +1,4 @@
-"""Waiting for a request of a client, for every kind of handle: poll the list of requests."""
+"""Waits for requests of clients, for every kind of handle, by polling the list of requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RequestWaits(ABC, Generic[R]):
         topic: TopicName | None = None,
         group: GroupName | None = None,
     ) -> Sequence[R]:
-        """The requests that came in, oldest first."""
+        """The requests that arrived, oldest first."""
 
     def wait_for_request(
         self,

@@ -68,7 +68,7 @@ _ANY_API: Final = "*"
 
 
 def named(given: TopicName | GroupName | None) -> str | None:
-    """The name that a test gave, as text or as a handle."""
+    """The name of a topic or group that a test passes as text or as a handle."""
     return None if given is None else str(given)
 
 
@@ -115,7 +115,7 @@ class Where:
         group: GroupName | None = None,
         transactional_id: str | None = None,
     ) -> Where:
-        """Checked against the APIs that the broker serves: a fault that can never match is a mistake."""
+        """Check the options against the APIs that the broker serves: a fault that can never match is a mistake."""
         by_name = {each.name.lower(): each for each in served}
         chosen = list(by_name.values()) if api == _ANY_API else [_api(name, by_name) for name in _as_list(api)]
         if not chosen:
@@ -137,7 +137,7 @@ class Where:
 
     @property
     def is_partial(self) -> bool:
-        """Whether it may match only a part of a request."""
+        """Whether it may match only part of a request."""
         return self.topic is not None
 
     def concerns(self, target: Target) -> bool:
@@ -159,7 +159,7 @@ class Where:
 
 
 def targets_of(ctx: RequestContext, request: Any) -> Iterable[Target]:
-    """The topics and partitions of a request; those of a fetch may be only in its session."""
+    """The topics and partitions of a request. A fetch request may have them only in its session."""
     topics = ctx.services.metadata.topics_by_id
 
     def name(topic_id: bytes) -> str | None:

@@ -38,7 +38,7 @@ class ScenarioError(ValueError):
 
 
 def load(scenario: Scenario, verbs: Collection[str] | None = None) -> list[Step]:
-    """The steps of a scenario: of a file, of parsed data, or of a list of steps; `verbs` are those of one broker."""
+    """The steps of a scenario: a file, parsed data, or a list of steps. The default `verbs` are those of one broker."""
     origin = "the scenario"
     data: Any = scenario
     if isinstance(scenario, (str, PathLike)):
@@ -58,7 +58,7 @@ def load(scenario: Scenario, verbs: Collection[str] | None = None) -> list[Step]
 def parse(text: str, origin: str = "the scenario") -> Any:
     """Parse JSON, or YAML, which needs PyYAML."""
     found = _parsed(text, origin)
-    if isinstance(found, str):  # it would look like the path of a file
+    if isinstance(found, str):  # it would look like a file path
         raise ScenarioError(f"{origin}: a scenario is a list of steps, not {found[:80]!r}")
     return found
 
@@ -94,7 +94,7 @@ def _step(origin: str, number: int, step: Any, known: Collection[str]) -> Step:
 
 
 async def run_scenario(broker: Broker, scenario: Scenario) -> list[dict[str, Any]]:
-    """Run the steps in order; returns what each did. The first that fails ends it."""
+    """Run the steps in order and return the result of each. The first step that fails ends the scenario."""
     return await run_steps(Run(broker), scenario)
 
 

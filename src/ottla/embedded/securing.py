@@ -1,4 +1,4 @@
-"""`tls=True, users={…}, acls=[…]`: what these do to a broker's settings, its metadata, and its clients' settings."""
+"""`tls=True, users={…}, acls=[…]`: their effect on the broker's settings, its metadata, and the settings of clients."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _WILDCARDS: Final = ("", "0.0.0.0", "::")
 
 @dataclass
 class Securing:
-    """How a broker is secured, checked before anything is created."""
+    """The security of a broker, checked before anything is created."""
 
     tls: bool = False
     users: Mapping[str, str] = field(default_factory=dict)
     acls: Sequence[str] | None = None
     folder: Path | None = None
-    """The folder of the certificates; without one, they are removed with the broker."""
+    """The folder for the certificates; without one, they are removed with the broker."""
 
     def __post_init__(self) -> None:
         for user, password in self.users.items():
@@ -63,7 +63,7 @@ class Securing:
         return "SSL" if self.tls else "PLAINTEXT"
 
     def settings(self, host: str) -> dict[str, object]:
-        """Kafka's broker settings; makes the certificates."""
+        """Create the certificates and return Kafka's broker settings."""
         found: dict[str, object] = {}
         if self.tls:
             found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(self._certificates(host))}
@@ -91,7 +91,7 @@ class Securing:
         return self.folder / certificates.SERVER_FILE
 
     def login(self) -> Login:
-        """What clients need; after `settings`."""
+        """The login data for clients; call `settings` first."""
         ca_file = str(self.folder / certificates.CA_FILE) if self.tls and self.folder is not None else None
         return Login(self.protocol, ca_file, dict(self.users))
 

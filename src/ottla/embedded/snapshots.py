@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """What `broker.snapshot()` returns, for `broker.restore(state)` on this broker or a similar one.
+    """The result of `broker.snapshot()`, for `broker.restore(state)` on this broker or a similar one.
 
     It shares its bytes with the broker. A snapshot of a data folder is a folder next to it, which is removed with this
     object or with `close()`.
@@ -37,7 +37,7 @@ class Snapshot:
         self._topics = topics
 
     def close(self) -> None:
-        """Release what it holds. Safe to call twice."""
+        """Release its memory or folder. Safe to call twice."""
         self.of_disk.close()
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ def restore_disk(broker: Broker, state: Snapshot) -> None:
 def options_of_branch(
     options: Options, config: Config, clock: Clock, data: str | PathLike[str] | None
 ) -> tuple[Options, str | None]:
-    """The options of a second broker with the same state, and its folder if it must be removed afterwards."""
+    """The options for a second broker with the same state, and its folder if it must be removed afterwards."""
     if options.disk is not None:
         raise RuntimeError("a broker with disk= has no branches: make it with data=, or in memory")
     if options.data is None and data is not None:

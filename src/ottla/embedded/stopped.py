@@ -1,4 +1,4 @@
-"""What a broker raises that does not run. Handles of brokers in other processes need it without the broker."""
+"""The error of a stopped broker. Handles on brokers in other processes need it without importing the broker."""
 
 from __future__ import annotations
 

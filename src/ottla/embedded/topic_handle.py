@@ -1,4 +1,4 @@
-"""What every handle on a topic offers, built on a few methods that differ by kind of broker."""
+"""The methods of every topic handle, built on a few methods that differ by kind of broker."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ class TopicHandle(ABC):
     def records(self, partition: int | None = None, *, committed_only: bool = True) -> list[Record]:
         """Everything in it, partition by partition, in order of offsets; NotFoundError if there is no such topic.
 
-        `committed_only` leaves out what a read_committed consumer does not see: open and aborted transactions.
+        `committed_only` leaves out the records that a read_committed consumer does not see: those of open and aborted
+        transactions.
         """
 
     @abstractmethod
@@ -98,7 +99,7 @@ class TopicHandle(ABC):
         return [record.json for record in self.records()]
 
     def decoded(self) -> list[Any]:
-        """The values of all records, by the schemas that they were written with."""
+        """The values of all records, decoded with the schemas that they were written with."""
         return [record.decoded for record in self.records()]
 
     def expect(
@@ -114,8 +115,8 @@ class TopicHandle(ABC):
         Each is a value, (key, value), (key, value, headers) or a Record; keys and headers are compared only if they
         are given. Text and bytes are compared exactly, anything else as JSON. A value that was written with a schema
         registry is decoded first, unless bytes are expected. With `partial`, objects may have more
-        fields, and records more headers. `ANY`, `approx(…)` of `ottla.testing` and compiled regular expressions can
-        replace any part.
+        fields, and records more headers. `ANY` and `approx(…)` from `ottla.testing`, and compiled regular
+        expressions, can replace any part.
         """
         __tracebackhide__ = True  # pytest shows the line of the test
         diff = matching.difference(list(expected), self.records(partition), any_order=any_order, partial=partial)
@@ -142,7 +143,7 @@ class TopicHandle(ABC):
         return len(records)
 
     def load(self, path: str | PathLike[str]) -> list[Record]:
-        """Append the records of such a file, each to its partition and with its timestamp."""
+        """Append the records of a file that `save` wrote, each to its partition and with its timestamp."""
         loaded: list[Record] = []
         with Path(path).open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -169,7 +170,7 @@ class TopicHandle(ABC):
 
     @abstractmethod
     def delete_old_now(self) -> int:
-        """Delete what is past its retention, without waiting for the next check; returns how many segments."""
+        """Delete segments past their retention, without waiting for the next check; returns how many."""
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class BlockingTopic(TopicHandle):
 
 
 def refuse_on_loop(name: str, instead: str) -> None:
-    """Refuse a blocking wait on an event loop: it would also stop what it waits for."""
+    """Refuse a blocking wait on an event loop: it would also block the code that it waits for."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A look at a topic, and records for it, without a client."""
+"""Inspects topics and appends records without a client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Topic(TopicHandle):
         super().__init__(name)
         self._broker = broker
 
-    # -- making it ---------------------------------------------------------------------------------------------
+    # -- creating it -------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
@@ -126,7 +126,7 @@ class Topic(TopicHandle):
         return await asyncio.wrap_future(self._broker.submit(wait))
 
     async def _wait(self, condition: Condition, count: int, timeout: float) -> list[Record]:
-        """On the broker's loop: look at the records, and again whenever something is appended."""
+        """On the broker's loop: check the records now, and again after each append."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         watcher = Watcher()
@@ -154,10 +154,10 @@ class Topic(TopicHandle):
             watcher.stop()
 
     async def until_readable(self, appended: list[Record]) -> None:
-        """On the broker's loop: wait until consumers can read these records; on a single broker they can at once."""
+        """On the broker's loop: wait until consumers can read these records. A single broker never waits."""
 
     def records_with_states(self) -> list[tuple[Record, str | None]]:
-        """Everything in it, each with why a read_committed consumer does not see it, or None if it does."""
+        """All records, each with the reason why a read_committed consumer does not see it, or None if it does."""
 
         def read(server: Server) -> list[tuple[Record, str | None]]:
             indexes = self._known(server)._indexes(server)
@@ -195,7 +195,7 @@ class Topic(TopicHandle):
                     yield record
 
     def _with_states(self, partition: Partition, decoder: TopicDecoder) -> Iterator[tuple[Record, str | None]]:
-        """The records, and why a read_committed consumer does not see one; None if it does."""
+        """The records, each with the reason why a read_committed consumer does not see it; None if it does."""
         start, stable, end = partition.log_start_offset, partition.last_stable_offset, partition.high_watermark
         aborted = partition.log.aborted_transactions(start, end)
         for batch in partition.log.batches(start, end):
@@ -254,7 +254,7 @@ def _by_partition(given: list[Given], partition: int | None, count: int) -> dict
 
 
 class Watcher:
-    """Partitions call this when something was appended."""
+    """Partitions notify this object after each append."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
@@ -291,7 +291,7 @@ class AsyncTopic(Topic):
 
 
 class SyncTopic(Topic, BlockingTopic):
-    """A topic of a broker that has a thread of its own."""
+    """A topic of a broker that runs in its own thread."""
 
     def _block_for(self, condition: Condition, count: int, timeout: float) -> list[Record]:
         return self._broker.submit(self._wait(condition, count, timeout)).result()

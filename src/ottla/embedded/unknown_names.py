@@ -1,4 +1,4 @@
-"""Names that a broker does not know: a test that asks for one has a typo, or its application never ran."""
+"""Errors for names that a broker does not know: the test has a typo, or its application never ran."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def unknown_group(group_id: str, known: Iterable[str]) -> NotFoundError:
 
 
 def no_commits(group_id: str, known: Iterable[str]) -> NotFoundError:
-    """Why the lag of a group is not known."""
+    """The reason why the lag of a group is unknown."""
     groups = sorted(known)
     why = (
         f"group {group_id!r} has not committed an offset yet"

@@ -292,7 +292,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`: all brokers, also those that are down now."""
+        """The value for a client's `bootstrap.servers` setting: all brokers, also those that are down now."""
         return self.bootstrap_for(None)
 
     def bootstrap_for(self, listener: str | None) -> str:

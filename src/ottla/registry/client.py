@@ -1,4 +1,4 @@
-"""A Python client for registries: register, look up, compare, delete. It works with every registry that has the API.
+"""A Python client for registries: register, look up, compare, delete. It works with every registry that has this API.
 
 `ask` transports the requests: over HTTP (`http_client`), or directly to a registry in this process.
 """
@@ -20,7 +20,7 @@ from .serde.decoder import Decoder, Writer
 from .serde.framing import frame
 
 Ask: TypeAlias = Callable[[str, str, Any], Any]
-"""Takes a method, a path with its query, and a body; returns the answer. Raises RegistryError for an error answer."""
+"""Called with a method, a path with its query, and a body; returns the answer. Raises RegistryError for an error."""
 References: TypeAlias = Iterable[Reference | tuple[str, str, int]]
 LATEST: Final = "latest"
 
@@ -42,7 +42,7 @@ class RegisteredSchema:
 
     @classmethod
     def of(cls, answer: Mapping[str, Any], **known: Any) -> RegisteredSchema:
-        """From an answer of the API, which omits what the request named and what is empty."""
+        """From an answer of the API, which omits empty fields and fields that the request contained."""
         found = {**known, **answer}
         return cls(
             found.get("subject", ""),
@@ -96,7 +96,7 @@ class RegistryClient:
         while True:
             query = _query(subjectPrefix=prefix or names.ANY_CONTEXT_PREFIX, deleted=deleted, offset=len(found))
             page = [RegisteredSchema.of(each) for each in self._ask("GET", f"/schemas{query}", None)]
-            # Karapace has no pages: it returns all schemas, whatever the offset is.
+            # Karapace has no pages: it returns all schemas, regardless of the offset.
             if not page or page[0] == next(iter(found), None):
                 return found
             found += page
@@ -212,7 +212,7 @@ class RegistryClient:
     def decode(
         self, data: bytes | None, headers: Iterable[tuple[str, bytes | None]] = (), *, is_key: bool = False
     ) -> Any:
-        """Decode a key or a value with the schema that it names."""
+        """Decode a key or a value with the schema that it refers to."""
         return None if data is None else self._decoder.decode(data, headers, is_key=is_key)
 
     @property

@@ -98,7 +98,7 @@ def _property(entry: SchemaEntry, name: str) -> str | None:
 
 
 def _reserved_names(catalog: Catalog, candidate: Candidate, previous: list[SchemaEntry]) -> list[str]:
-    """Check that names which the last version reserved stay reserved, and that no field uses a reserved name."""
+    """Check that names that the last version reserved stay reserved, and that no field uses a reserved name."""
     problems = []
     reserved = _names(candidate.entry)
     if previous:

@@ -1,4 +1,4 @@
-"""What the registry stores of a schema: text, references, metadata, rules. Schemas with the same hash are equal."""
+"""The stored parts of a schema: text, references, metadata, rules. Schemas with the same hash are equal."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from uuid import UUID
 from . import errors
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
-# Metadata property with the version of a schema, for users who want a new version from every registration.
+# The metadata property with the version of a schema, for users who want every registration to create a new version.
 VERSION_PROPERTY = "confluent:version"
-# Metadata property that lists reserved field names.
+# The metadata property that lists reserved field names.
 RESERVED_PROPERTY = "confluent:reserved"
 
 MIGRATION_MODES = ("UPGRADE", "DOWNGRADE", "UPDOWN")

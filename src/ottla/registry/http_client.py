@@ -16,7 +16,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 class RegistryUnreachable(OSError):
-    """No registry answers; the message names the address."""
+    """No registry answers; the message contains the address."""
 
 
 class HttpRegistry:
@@ -53,7 +53,7 @@ class HttpRegistry:
         return answer
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Status and body; the body of an error has an error_code and a message."""
+        """The status and the body; the body of an error has an error_code and a message."""
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         headers = dict(self._headers) if data is None else {**self._headers, "Content-Type": _MEDIA_TYPE}
         status, content = self._send(method, self._base + path, data, headers)
@@ -78,7 +78,7 @@ class HttpRegistry:
                 return response.status, response.read()
             except (http.client.HTTPException, OSError) as error:
                 self._connection.close()
-                # A registry may close an idle connection; a new connection shows whether it is still there.
+                # A registry may close an idle connection; a new connection shows whether the registry is still running.
                 if is_last or not (is_used and isinstance(error, (http.client.HTTPException, ConnectionError))):
                     why = getattr(error, "strerror", None) or error
                     raise RegistryUnreachable(f"no registry answers at {self.url}: {why}") from error

@@ -37,7 +37,7 @@ def _integer(text: str) -> int:
 
 
 def loads(text: str) -> Any:
-    """Parse JSON. Numbers with a point or an exponent become `Decimal`; too deep nesting is an error, not a crash."""
+    """Parse JSON. Numbers with a point or an exponent become `Decimal`. Excessive nesting is an error, not a crash."""
     try:
         value = json.loads(text, parse_float=_decimal, parse_int=_integer, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 DEFAULT_CONTEXT = "."
-# Its config and mode apply to every context without its own.
+# Its config and mode apply to every context that does not have its own.
 GLOBAL_CONTEXT = ".__GLOBAL"
 ANY_CONTEXT = "*"
 ANY_CONTEXT_PREFIX = ":*:"
@@ -29,7 +29,7 @@ class QualifiedSubject(NamedTuple):
 
 
 def parse(subject: str) -> QualifiedSubject:
-    """Split a subject. Text that does not start like a context is a name, whatever it contains."""
+    """Split a subject. Text that does not start like a context is always a name."""
     if subject.startswith(":."):
         context, _, name = subject[1:].partition(":")
         return QualifiedSubject(context, name)
@@ -61,7 +61,7 @@ def beside(subject: str, other: str) -> str:
 
 
 def context_from_path(text: str) -> str | None:
-    """The context that a path names, with a missing dot or extra colons fixed; None if it is not valid."""
+    """The context in a path, with a missing dot or extra colons fixed; None if it is not valid."""
     name = text.removeprefix(":").removesuffix(":")
     if ":" in name:
         return None

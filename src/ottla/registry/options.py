@@ -44,5 +44,5 @@ class RegistryOptions:
 
     @classmethod
     def of(cls, given: int | RegistryOptions) -> RegistryOptions:
-        """A port means a registry on this machine that everyone may use."""
+        """Options from a port alone: a registry on this machine that everyone may use."""
         return cls(given) if isinstance(given, int) else given

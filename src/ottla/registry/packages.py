@@ -1,4 +1,4 @@
-"""Finds schema formats whose packages are not installed. Avro needs none."""
+"""Finds schema formats whose packages are not installed. Avro needs no packages."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class SubjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCleared:
-    """Drops soft-deleted versions, because the subject (None: every subject) now takes imports."""
+    """Drops soft-deleted versions, because the subject (None: every subject) now accepts imports."""
 
     subject: str | None
 
@@ -204,7 +204,7 @@ def read_record(record: StoredRecord) -> Event:
         if keytype == "MODE":
             return ModeSet(_subject(key), None if value is None else _text(value, "mode"))
         if keytype == "DELETE_SUBJECT":
-            # Without a value it was deleted; by then the SCHEMA records contain its effect.
+            # A record without a value was deleted; by then the SCHEMA records contain its effect.
             return Noop() if value is None else SubjectDeleted(_text(value, "subject"), _whole(value, "version"))
         if keytype == "CLEAR_SUBJECT":
             return Noop() if value is None else SubjectCleared(_subject(key))

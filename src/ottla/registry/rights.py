@@ -1,4 +1,4 @@
-"""What each user may do, by prefixes of subject names.
+"""The rights of each user, by prefixes of subject names.
 
 The rights are `read:orders-`, `write:orders-` (register) and `manage:orders-` (delete, and change settings), each of
 which includes the previous one, and `admin` for everything. A right without a prefix applies to all subjects. Rights of
@@ -55,7 +55,7 @@ class Rights:
         return user in self._admins or EVERYBODY in self._admins
 
     def check(self, user: str, found: Match, call: Call) -> None:
-        """Refuse what the user may not do. Lists are always allowed; `visible` filters them."""
+        """Refuse a request that the user may not make. Lists are always allowed; `visible` filters them."""
         route, name = found.route, found.route.handler.__name__
         if name in _LISTS or name in _OPEN or self._is_admin(user):
             return
@@ -115,7 +115,7 @@ class Rights:
 
 
 def _referenced(subject: str, body: Any) -> Iterator[str]:
-    """The subjects that the schema of a request refers to. To use a schema is to read it."""
+    """The subjects that the schema of a request refers to. Using a schema requires the right to read it."""
     for each in (body.get("references") if isinstance(body, dict) else None) or ():
         if isinstance(each, dict) and isinstance(each.get("subject"), str):
             yield names.beside(subject, each["subject"])

@@ -59,7 +59,7 @@ _STORE_ERROR: Final = 50001
 
 
 def clients_of(bootstrap: Callable[[], str], security: Security | None = None) -> OpenClient:
-    """Clients of a cluster by its address. Each calls `bootstrap` again, because an embedded broker's may change."""
+    """Clients of a cluster. Each one calls `bootstrap` again, because the address of an embedded broker may change."""
     return lambda: Client(bootstrap(), security=security, retry_timeout_s=_RETRY_TIMEOUT_S)
 
 
@@ -173,14 +173,14 @@ class RegistryServer:
         return await registry.handle(request)
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body of the answer to a request from this process, without faults and authentication."""
+        """The status and the body of the answer to a request from this process, without faults and authentication."""
         path, _, query = path.partition("?")
         data = b"" if body is None else json.dumps(body).encode()
         answer = await self._serve(rest.Request(method, path, parse_qs(query, keep_blank_values=True), data))
         return answer.status, answer.body
 
     async def _opened(self) -> Registry:
-        """The registry; the first request opens and replays it. Raises OSError while the cluster is unreachable."""
+        """The registry. The first request opens it and replays its log. Raises OSError if no broker is reachable."""
         async with self._opening:
             registry = self._registry if self._registry is not None else await self._open()
             if self._to_purge:
@@ -225,7 +225,7 @@ class RegistryServer:
 
 
 def _load() -> None:
-    """Import what requests need, in the thread that creates the application."""
+    """Import the modules that requests need, in the thread that creates the application."""
     for module in (starlette_requests, starlette_responses, registry_module, topic_log, rest):
         _ = module.__name__
 

@@ -187,7 +187,7 @@ class State:
         return any(deleted or not entry.deleted for entry in self.subjects.get(subject, {}).values())
 
     def matching(self, subject: str | None) -> list[str]:
-        """A subject, all subjects of a context if it names one, or all subjects if it is None."""
+        """One subject, all subjects of a context if the argument is a context, or all subjects if it is None."""
         if subject is None or subject == GLOBAL_SUBJECT:
             return list(self.subjects)
         parsed = names.parse(subject)
@@ -196,7 +196,7 @@ class State:
         return [name for name in self.subjects if names.context_of(name) == parsed.context]
 
     def with_prefix(self, prefix: str) -> Iterator[str]:
-        """Subjects by prefix, sorted. `:*:` before the prefix searches all contexts, a plain prefix the default one."""
+        """Subjects by prefix, sorted. `:*:` before the prefix searches all contexts; otherwise only the default one."""
         everywhere = prefix.startswith(ANY_CONTEXT_PREFIX)
         wanted = prefix[len(ANY_CONTEXT_PREFIX) :] if everywhere else names.normalize(prefix)
         for subject in sorted(self.subjects):

@@ -1,6 +1,6 @@
 """The registry's log on a Kafka cluster: one partition of a compacted topic, accessed with an ordinary client.
 
-So it works with any cluster: one broker, several in a process, worker processes, or Apache Kafka.
+It therefore works with any cluster: one broker, several in a process, worker processes, or Apache Kafka.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class TopicLog:
         try:
             first = await self._producer.append(self._partition, batch)
         except BaseException as error:
-            # The batch may have been written. If the producer reused its sequence number, the broker would take the
-            # next batch, a different one, for a duplicate.
+            # The batch may have been written. If the producer reused its sequence number, the broker would
+            # mistake the next batch for a duplicate.
             self._producer = Producer(self._client)
             if isinstance(error, (KafkaError, ClientError)):
                 raise OSError(str(error)) from error
             raise
         if first < 0:
-            # An attempt whose answer was lost wrote it, so the offset is unknown.
+            # An earlier attempt wrote the batch, but its answer was lost, so the offset is unknown.
             raise OSError("the broker did not say at which offset the records are")
         return [StoredRecord(first + index, now, *record) for index, record in enumerate(records)]
 

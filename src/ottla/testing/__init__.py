@@ -1,4 +1,4 @@
-"""A broker inside tests: embedding, looking inside, faults, time on demand. See docs/embedding.md and docs/faults.md.
+"""A broker inside tests: embedding, inspection, faults, virtual time. See docs/embedding.md and docs/faults.md.
 
 The public names are here and in `ottla`; the modules are imported only when they are needed.
 """
@@ -98,7 +98,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # a type checker would take every misspelled name for Any
+if not TYPE_CHECKING:  # otherwise type checkers would treat every misspelled name as Any
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first used."""

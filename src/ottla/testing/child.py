@@ -1,6 +1,6 @@
-"""The process behind `ottla.spawn()`: a broker that lives as long as the pipe to its standard input is open.
+"""The child process of `ottla.spawn()`: a broker that runs as long as the pipe to its standard input is open.
 
-The first line of that input holds its options.
+The first line of that input contains its options.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.server.net.listener import ListenError
 
 
 async def main(options: str) -> None:
-    """Print the addresses, or why it cannot start, as one line of JSON; stop cleanly when the parent ends."""
+    """Print the addresses, or the startup error, as one line of JSON. Stop cleanly when the parent ends."""
     try:
         given = json.loads(options)
         check_names(given)

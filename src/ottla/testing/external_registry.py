@@ -12,16 +12,16 @@ from ottla.testing.plain_kafka import NeedsOttla
 
 
 class ExternalRegistry:
-    """Reaches it over HTTP, with a connection for each request: nobody has to close it."""
+    """Reaches the registry over HTTP, with one connection per request, so callers do not have to close anything."""
 
     def __init__(self, url: str) -> None:
         self._address = url
         self.url = HttpRegistry(url).url
-        """Without the login that the address may contain: it is shown to people."""
+        """Without the login that the address may contain, because people see this URL."""
 
     @property
     def faults(self) -> NoReturn:
-        """Only Ottla has them."""
+        """Only Ottla has faults."""
         self._needs_ottla("faults of the registry")
 
     def ask(self, method: str, path: str, body: Any) -> tuple[int, Any]:

@@ -1,4 +1,4 @@
-"""One test's part of a broker: unique names, and the cleanup."""
+"""One test's part of a broker: unique names and cleanup."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _NAME_MAX = 60
 
 
 class Kafka:
-    """What the fixture `kafka` gives: a broker, and names in it for this test alone.
+    """The value of the fixture `kafka`: a broker, with names that only this test uses.
 
     `topic()` and `group()` return handles; `str()` of one is its name, for a client. With `--ottla-bootstrap` they
-    have the same methods, if the other broker supports them.
+    have the same methods, as far as the other broker supports them.
     """
 
     def __init__(self, broker: AnyBroker, test_name: str = "test") -> None:
@@ -54,7 +54,7 @@ class Kafka:
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         return self._broker.bootstrap
 
     @property
@@ -106,7 +106,7 @@ class Kafka:
 
     @property
     def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         return self.registry.url
 
     def subject(self, label: str = "") -> str:
@@ -150,7 +150,7 @@ class Kafka:
 
     @property
     def _own(self) -> BrokerHandle:
-        """The broker, if no other test process uses it. Another Kafka raises `NeedsOttla` itself."""
+        """The broker, if no other test process uses it. An external Kafka raises `NeedsOttla` itself."""
         return self._broker if self._is_foreign else self.broker
 
     def __repr__(self) -> str:
@@ -161,7 +161,7 @@ class Kafka:
         return isinstance(self._broker, plain_kafka.ExternalBroker)
 
     def report(self) -> str:
-        """What is in the broker, for a failed test."""
+        """A report on the broker's contents, for a failed test."""
         if not isinstance(self._broker, ServedBroker):
             return "" if self._is_foreign else self._broker.report(self.prefix)  # type: ignore[union-attr]
         return report.report(self._broker.embedded, *self._before)

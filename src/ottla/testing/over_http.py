@@ -82,7 +82,7 @@ class Control:
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         data = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
         request = urllib_request.Request(f"{self.url}{path}", data=data, method=method)
-        # Do not use a proxy between two processes of one machine.
+        # Do not use a proxy between two processes on one machine.
         opener = urllib_request.build_opener(urllib_request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=_TIMEOUT_S) as response:
@@ -128,7 +128,7 @@ class RemoteFaultList:
         self._path = path
 
     def __iter__(self) -> Iterator[RemoteFault]:
-        """Those that can still fire."""
+        """The faults that can still fire."""
         found = self._control.ask("GET", self._path)
         return iter([RemoteFault(self._control, each, self._path) for each in found if each["active"]])
 
@@ -140,12 +140,12 @@ class RemoteFaultList:
         return RemoteFault(self._control, self._control.ask("POST", self._path, {"kind": kind, **options}), self._path)
 
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all faults."""
         self._control.ask("DELETE", self._path)
 
 
 class RemoteFaults(RemoteFaultList):
-    """Faults by the names and options that they have in this process."""
+    """Faults with the same names and options as in this process."""
 
     def __init__(self, control: Control) -> None:
         super().__init__(control, "/faults")
@@ -189,7 +189,7 @@ class RemoteFaults(RemoteFaultList):
         return self.apply("fsync_fails", **_plain({"topic": topic, "times": times, "after": after}))
 
     def fail_folder(self, folder: str | None = None) -> RemoteFault:
-        """A data folder fails (the last one if none is named): it is offline until the broker starts again."""
+        """A data folder (by default the last one) fails: it is offline until the broker starts again."""
         return self.apply("fail_folder", **_plain({"folder": folder}))
 
     def rebalance(self, group: GroupName) -> RemoteFault:
@@ -217,7 +217,7 @@ class RemoteFaults(RemoteFaultList):
 
 
 def _plain(options: Mapping[str, object]) -> dict[str, object]:
-    """Options as JSON: handles on topics and groups by their names."""
+    """Options as JSON: handles on topics and groups become names."""
     plain = (str, int, float, type(None))
     return {key: value if isinstance(value, plain) else str(value) for key, value in options.items()}
 
@@ -323,7 +323,7 @@ class RemoteGroup(GroupWaits):
         return str(self._look()["state"])
 
     def members(self) -> list[Member]:
-        """Its members, with the partitions that they have."""
+        """Its members, with the partitions that are assigned to them."""
         return [
             Member(**{**each, "assignment": tuple((topic, index) for topic, index in each["assignment"])})
             for each in self._look()["members"]
@@ -334,7 +334,7 @@ class RemoteGroup(GroupWaits):
         return {(each["topic"], each["partition"]): each["committed"] for each in self._look()["offsets"]}
 
     def lag(self, of: object = None) -> int:
-        """How many records the group has not read yet; as for a group in this process."""
+        """How many records the group has not read yet; the same as for a group in this process."""
         query = "" if of is None else f"?{urlencode({'of': str(of)})}"
         return int(self._control.ask("GET", f"{self._path}/lag{query}")["lag"])
 
@@ -350,7 +350,7 @@ class RemoteGroup(GroupWaits):
 
 @dataclass(frozen=True, slots=True)
 class RemoteRequest:
-    """A request that a broker in another process got."""
+    """A request that a broker in another process received."""
 
     api: str
     version: int
@@ -371,7 +371,7 @@ class RemoteSnapshot:
         self.number = number
 
     def close(self) -> None:
-        """Release what it holds. Safe to call twice."""
+        """Release its memory or folder. Safe to call twice."""
         with suppress(NotFoundError):
             self._control.ask("DELETE", f"/snapshots/{self.number}")
 
@@ -418,7 +418,7 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         return self._bootstrap
 
     @property
@@ -428,7 +428,7 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
 
     @property
     def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         if self._registry_url is None:
             raise RuntimeError("the schema registry is off: make the broker with registry=0 (a free port) or a port")
         return self._registry_url
@@ -484,7 +484,7 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
         ]
 
     def report(self, prefix: str = "") -> str:
-        """What is in it, as text for people."""
+        """A report on the broker's contents, as text for people."""
         return str(self.control.ask("GET", f"/report?{urlencode({'prefix': prefix})}")["text"])
 
     def reset(
@@ -494,20 +494,20 @@ class RemoteBroker(RequestWaits[RemoteRequest]):
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        """Remove all topics, groups and subjects, or only the given ones; clear the faults and the requests."""
         which = {"topics": topics, "groups": groups, "subjects": subjects}
         self.control.ask("POST", "/reset", {key: list(names) for key, names in which.items() if names is not None})
 
     def snapshot(self) -> RemoteSnapshot:
-        """The state now, for `restore`: topics, records, groups, transactions, users, settings."""
+        """The state, for `restore`: topics, records, groups, transactions, users, settings."""
         return RemoteSnapshot(self.control, self.control.ask("POST", "/snapshots")["snapshot"])
 
     def restore(self, state: RemoteSnapshot) -> None:
-        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        """Return to a snapshot. As after a restart, clients reconnect; faults and the list of requests are cleared."""
         self.control.ask("POST", f"/snapshots/{state.number}/restore")
 
     def branch(self, data: str | PathLike[str] | None = None) -> RemoteBranch:
-        """A second broker in the same process that starts with this one's state; see `ServedBroker.branch`."""
+        """A second broker in the same process that starts with the state of this broker; see `ServedBroker.branch`."""
         made = self.control.ask("POST", "/branches", {} if data is None else {"data": str(Path(data).absolute())})
         return RemoteBranch(made, self.control, self.login)
 

@@ -1,6 +1,6 @@
-"""An existing Kafka cluster, behind the same handles as an Ottla in this process.
+"""An existing Kafka cluster, with the same handles as an Ottla broker in this process.
 
-Features of Ottla (faults, the clock, seen requests) raise `NeedsOttla`; the pytest plugin skips such tests.
+Features of Ottla (faults, the clock, the list of requests) raise `NeedsOttla`; the pytest plugin skips such tests.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class ExternalBroker:
 
     @property
     def clock(self) -> ClockHandle:
-        """Only Ottla has one that can be moved."""
+        """Only Ottla has a clock that can be moved."""
         self._needs_ottla("a clock that can be moved")
 
     def requests(
@@ -187,7 +187,7 @@ class ExternalBroker:
         self._needs_ottla("a recording of requests")
 
     def run_scenario(self, scenario: object) -> list[dict[str, Any]]:
-        """Only Ottla runs them."""
+        """Only Ottla runs scenarios."""
         self._needs_ottla("scenarios")
 
     def down(self) -> NoReturn:
@@ -203,7 +203,7 @@ class ExternalBroker:
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Delete these topics, groups and subjects; they must be named, because others may use the rest."""
+        """Delete these topics, groups and subjects. They must be listed, because other programs may use the rest."""
         if topics is None and groups is None and subjects is None:
             self._needs_ottla("a reset of everything (name topics=, groups= or subjects= here)")
         self.delete(topics or (), groups or (), subjects or ())
@@ -334,7 +334,7 @@ class ExternalGroup(GroupWaits):
         return self._broker.ask(lambda client: admin.describe_group(client, self.group_id)).state
 
     def members(self) -> list[Member]:
-        """Its members, with the partitions that they have."""
+        """Its members, with the partitions that are assigned to them."""
         found = self._broker.ask(lambda client: admin.describe_group(client, self.group_id)).members
         return [
             Member(each.member_id, each.client_id, each.host, each.instance_id, tuple(sorted(each.partitions)))
@@ -347,7 +347,7 @@ class ExternalGroup(GroupWaits):
         return {tp: each.offset for tp, each in sorted(found.items())}
 
     def lag(self, of: object = None) -> int:
-        """How many records the group has not read yet; as for a group in this process."""
+        """How many records the group has not read yet; the same as for a group in this process."""
         lags = self.lags() if of is None else self._broker.ask(lambda client: self._unread(client, str(of)))
         if not lags:
             raise no_commits(self.group_id, self._broker.groups())

@@ -1,4 +1,4 @@
-"""What tests can use on every kind of broker: in this process, in a child process, behind HTTP, or Apache Kafka.
+"""The interface of every kind of broker for tests: in this process, in a child process, over HTTP, or Apache Kafka.
 
 If a broker cannot do something, it raises an error that says why: Apache Kafka has no faults, and its clock
 cannot be moved.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class GroupHandle(Protocol):
-    """A group by its id; the group itself may come and go."""
+    """A group by its id; the group itself does not need to exist."""
 
     group_id: str
 
@@ -31,7 +31,7 @@ class GroupHandle(Protocol):
         ...
 
     def members(self) -> list[Member]:
-        """Its members, with the partitions that they have."""
+        """Its members, with the partitions that are assigned to them."""
         ...
 
     def committed(self) -> dict[TopicPartition, int]:
@@ -112,7 +112,7 @@ class FaultsHandle(Protocol):
         ...
 
     def fail_folder(self, folder: str | None = None) -> FaultHandle:
-        """A data folder fails (the last one if none is named)."""
+        """A data folder (by default the last one) fails."""
         ...
 
     def fsync_fails(self, *, topic: TopicName | None = None, times: Times = ..., after: int = 0) -> FaultHandle:
@@ -142,11 +142,11 @@ class FaultsHandle(Protocol):
         ...
 
     def clear(self) -> None:
-        """Remove all of them."""
+        """Remove all faults."""
         ...
 
     def __iter__(self) -> Iterator[FaultHandle]:
-        """Those that can still fire."""
+        """The faults that can still fire."""
         ...
 
 
@@ -161,7 +161,7 @@ class ClockHandle(Protocol):
 
 
 class SeenRequest(Protocol):
-    """A request that a broker got."""
+    """A request that a broker received."""
 
     @property
     def api(self) -> str: ...
@@ -187,12 +187,12 @@ class StateHandle(Protocol):
     """A snapshot of a broker."""
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its memory or folder."""
         ...
 
 
 class RecordingHandle(Protocol):
-    """A file that requests are written to."""
+    """A file to which requests are written."""
 
     path: str
 
@@ -202,11 +202,11 @@ class RecordingHandle(Protocol):
 
 
 class BrokerHandle(Protocol):
-    """A broker, wherever it runs."""
+    """A broker, in this process or elsewhere."""
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         ...
 
     @property
@@ -252,12 +252,12 @@ class BrokerHandle(Protocol):
         topic: TopicName | None = None,
         group: GroupName | None = None,
     ) -> Sequence[SeenRequest]:
-        """The requests that came in, oldest first."""
+        """The requests that arrived, oldest first."""
         ...
 
     @property
     def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`."""
+        """The value for a client's `schema.registry.url` setting."""
         ...
 
     @property
@@ -292,7 +292,7 @@ class BrokerHandle(Protocol):
         ...
 
     def snapshot(self) -> StateHandle:
-        """The state now, for `restore`: topics, records, groups, transactions, users, settings."""
+        """The state, for `restore`: topics, records, groups, transactions, users, settings."""
         ...
 
     def record(self, path: str | PathLike[str]) -> RecordingHandle:
@@ -306,5 +306,5 @@ class BrokerHandle(Protocol):
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        """Remove all topics, groups and subjects, or only the given ones; clear the faults and the requests."""
         ...

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RemoteRegistryFaults(RemoteFaultList):
-    """Faults by the names and options that they have in this process."""
+    """Faults with the same names and options as in this process."""
 
     def __init__(self, control: Control) -> None:
         super().__init__(control, "/registry/faults")
@@ -40,7 +40,7 @@ class RemoteRegistryFaults(RemoteFaultList):
 
 
 class RemoteRegistry:
-    """Reaches the registry without its logins and faults."""
+    """Reaches the registry over the control endpoint: logins and faults do not affect it."""
 
     def __init__(self, control: Control, url: str) -> None:
         self._control = control

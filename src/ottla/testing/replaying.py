@@ -1,4 +1,4 @@
-"""A recording of requests as a regression test."""
+"""Uses a recording of requests as a regression test."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def replay_requests(
 ) -> Replayed:
     """Send the requests of a recording (`broker.record`) again, to any broker.
 
-    The result has `differences`, the requests whose answers have different errors than in the recording, and
-    `errors`, how many requests got which error now.
+    The result has `differences`, the requests whose answers have other errors than in the recording, and `errors`,
+    which counts the requests for each error.
     """
     with ThreadPoolExecutor(1) as thread:  # the caller may be on its own event loop
         work = replay(path, bootstrap, client_id=client_id, timeout_s=timeout)

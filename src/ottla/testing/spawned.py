@@ -48,7 +48,7 @@ class SpawnedBroker(RemoteBroker):
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         self._running()
         return self._bootstrap
 
@@ -59,7 +59,7 @@ class SpawnedBroker(RemoteBroker):
         command = [sys.executable, "-m", "ottla.testing.child"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None and child.stdin is not None
-        # Settings may hold passwords, and every user of the machine can read a command line.
+        # Settings may contain passwords, and every user of the machine can read a command line.
         child.stdin.write(json.dumps(self._options) + "\n")
         child.stdin.flush()
         line = child.stdout.readline()
@@ -125,5 +125,5 @@ class SpawnedBroker(RemoteBroker):
 
 
 def spawn(**options: Unpack[PlainOptions]) -> SpawnedBroker:
-    """A broker in a child process; takes the options of `Broker` that are plain values."""
+    """A broker in a child process. Accepts the options of `Broker` that are plain values."""
     return SpawnedBroker({**options})

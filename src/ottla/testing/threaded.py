@@ -87,7 +87,7 @@ class ServedBroker(RequestWaits[Request]):
         self._live(self._broker.kill())
 
     def __enter__(self) -> Self:
-        if not self.is_running:  # a branch runs already
+        if not self.is_running:  # a branch is already running
             self.start()
         return self
 
@@ -126,17 +126,17 @@ class ServedBroker(RequestWaits[Request]):
 
     @property
     def embedded(self) -> Embedded:
-        """The broker inside, which runs in the thread."""
+        """The broker that runs in the thread."""
         return self._broker
 
     @property
     def is_running(self) -> bool:
-        """Whether clients are served."""
+        """Whether the broker serves clients."""
         return self._broker.is_running
 
     @property
     def bootstrap(self) -> str:
-        """What to give a client as `bootstrap.servers`."""
+        """The value for a client's `bootstrap.servers` setting."""
         return self._broker.bootstrap
 
     @property
@@ -151,7 +151,7 @@ class ServedBroker(RequestWaits[Request]):
 
     @property
     def registry_url(self) -> str:
-        """What to give a client as `schema.registry.url`; needs `registry=0` or a port."""
+        """The value for a client's `schema.registry.url` setting; needs `registry=0` or a port."""
         return self._broker.registry_url
 
     @property
@@ -216,22 +216,22 @@ class ServedBroker(RequestWaits[Request]):
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Remove all topics, groups, subjects and faults, and forget the requests; names limit what is removed."""
+        """Remove all topics, groups and subjects, or only the given ones; clear the faults and the requests."""
         self._broker.reset(topics=topics, groups=groups, subjects=subjects)
 
     def snapshot(self) -> Snapshot:
-        """The state now, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
+        """The state, for `restore`: topics, records, groups, transactions, users, settings. Bytes are shared."""
         return self._broker.snapshot()
 
     def restore(self, state: Snapshot) -> None:
-        """Return to a snapshot. As after a restart, clients reconnect, and faults and seen requests are cleared."""
+        """Return to a snapshot. As after a restart, clients reconnect; faults and the list of requests are cleared."""
         self._live(self._broker.restore(state))
 
     def branch(self, data: str | PathLike[str] | None = None) -> ServedBroker:
-        """A second, running broker that starts with this one's state: `with broker.branch() as other: …`.
+        """A second, running broker that starts with the state of this broker: `with broker.branch() as other: …`.
 
         It has the same options, but its own port and thread. With a data folder, it gets its own folder next to the
-        first, which is removed when it stops; `data` names one that is kept.
+        first. That folder is removed when it stops; pass a folder as `data` to keep the data.
         """
         branch = ServedBroker(self._broker.branch(data))
         branch.start()
@@ -250,6 +250,6 @@ class ServedBroker(RequestWaits[Request]):
 
 
 def serve(config: Config | None = None, **options: Unpack[InProcessOptions]) -> ServedBroker:
-    """A broker in its own thread: `with ottla.serve() as broker: …`. Takes the options of `Broker`."""
+    """A broker in its own thread: `with ottla.serve() as broker: …`. Accepts the options of `Broker`."""
     check_names(options)
     return ServedBroker(Broker(config, **options))

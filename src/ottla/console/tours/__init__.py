@@ -1,1 +1,1 @@
-"""Guided tours through Kafka on a live cluster: each step does something, says what, and shows it."""
+"""Guided tours through Kafka on a live cluster: each step does something, explains it, and shows the result."""

@@ -1,4 +1,4 @@
-"""Tours about clients that work together: a rebalance, and a transaction."""
+"""Tours about cooperating clients: a rebalance, and a transaction."""
 
 from __future__ import annotations
 

@@ -15,12 +15,12 @@ from ottla.console.sandbox import Sandbox
 
 @dataclass
 class Stage:
-    """A running tour: its cluster, and what steps keep for later steps."""
+    """A running tour: its cluster, and the values that steps keep for later steps."""
 
     sandbox: Sandbox
     kept: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What happened in this step, for the reader."""
+    """A description for the reader of what happened in this step."""
 
     @property
     def client(self) -> Client:
@@ -55,7 +55,7 @@ class Step(NamedTuple):
     """Paragraphs, separated by empty lines; words in backquotes are code."""
     action: Action
     look: Sequence[dict[str, Any]] = ()
-    """Live pictures next to the text: {"kind": "replicas", "topic": "orders"} and so on, as `learn.js` knows them."""
+    """Live pictures next to the text, such as {"kind": "replicas", "topic": "orders"}; `learn.js` draws them."""
 
 
 class Tour(NamedTuple):

@@ -123,7 +123,8 @@ class _Checker:
             elif field.has_default:
                 continue
             elif field.type.kind == "enum" and field.type.enum_default is not None:
-                # Avro compares the enum with the whole record here. They never match, and the error's type shows it.
+                # Avro compares the enum with the whole record here. They never match, and the type of the error shows
+                # this.
                 found += self.check(field.type, writer, (here, "type"))
             else:
                 found.append(_difference("READER_FIELD_MISSING_DEFAULT_VALUE", here, field.name))

@@ -67,7 +67,7 @@ class Parser:
         if full_name in self.names:
             return self.names[full_name]
         if name in self.names and name not in self.open:
-            # Not in the enclosing namespace, but defined without a namespace.
+            # The name is not in the enclosing namespace, but it is defined without a namespace.
             return self.names[name]
         raise InvalidSchema(f"Undefined schema: {full_name}")
 

@@ -10,7 +10,7 @@ NAMED = ("record", "error", "enum", "fixed")
 
 
 class Missing:
-    """Marks a field without a default. None cannot do that, because null is a valid default."""
+    """Marks a field without a default. None cannot mark it, because null is a valid default."""
 
 
 MISSING = Missing()

@@ -1,7 +1,7 @@
 """Whether a JSON Schema accepts everything that another one accepts: the rules of Confluent's registry.
 
-A rule compares two nodes and names how the reader's differs from the writer's. Only incompatible differences are kept.
-The rules for objects and arrays are in `containers`.
+A rule compares two nodes and reports how the reader's node differs from the writer's. Only incompatible differences are
+kept. The rules for objects and arrays are in `containers`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Comparison:
     """Finds the pairs of nodes that are incompatible.
 
     Every pair counts as compatible until a rule finds a difference. Then all pairs that depend on it are compared
-    again. So the comparison of recursive schemas ends, and comparisons are never nested, however deep the schemas are.
+    again. So the comparison of recursive schemas ends, and comparisons are never nested, even for deeply nested
+    schemas.
     """
 
     def __init__(self, compatible: frozenset[str]) -> None:
@@ -119,7 +120,7 @@ class Comparison:
         return rule(self, old, new) if rule else []
 
     def _within_combined(self, old: Node, new: Node) -> bool:
-        """Whether a plain schema and a combined one are compatible because one part of the combined one is."""
+        """Whether a plain schema and a combined one are compatible because a part of the combined one is compatible."""
         if old.kind != "combined" and new.kind == "combined":
             if len(new.parts) == 1 or new.criterion != "allOf":
                 return any(not self.compare(old, part) for part in new.parts)

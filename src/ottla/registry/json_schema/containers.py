@@ -63,7 +63,7 @@ def _property(comparison: Comparison, old: Node, new: Node, name: str) -> Found:
 
 
 def _removed(comparison: Comparison, before: Node, is_open: bool, cover: Node | None, word: str) -> Found:
-    """A property or item that the reader no longer names."""
+    """A property or item that the reader no longer lists."""
     if is_open:
         return comparison.found(f"{word}_REMOVED_FROM_OPEN_CONTENT_MODEL")
     if cover is not None:
@@ -87,7 +87,7 @@ def _is_open(node: Node) -> bool:
 
 
 def _cover(node: Node, name: str) -> Node | None:
-    """The schema for a property that the object does not name; None in a closed model."""
+    """The schema for a property that the object does not list; None in a closed model."""
     for pattern, schema in node.pattern_properties.items():
         if matches(pattern, name):
             return schema
@@ -125,7 +125,7 @@ def _dependencies(comparison: Comparison, old: Node, new: Node) -> Found:
 def _extra(
     comparison: Comparison, old: tuple[bool, Node | None], new: tuple[bool, Node | None], keyword: str, name: str
 ) -> Found:
-    """Compare `additionalProperties` or `additionalItems`: whether more are allowed, and with which schema."""
+    """Compare `additionalProperties` or `additionalItems`: whether they are allowed, and with which schema."""
     if old[0] != new[0]:
         return comparison.found(f"{name}_{'ADDED' if new[0] else 'REMOVED'}", keyword)
     if (old[1] is None) != (new[1] is None):

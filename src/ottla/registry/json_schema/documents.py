@@ -29,13 +29,13 @@ SPECIFICATIONS = {
     "2019-09": referencing.jsonschema.DRAFT201909,
     "2020-12": referencing.jsonschema.DRAFT202012,
 }
-# The draft of a schema that names none, as in Confluent's registry.
+# The draft of a schema without `$schema`, as in Confluent's registry.
 DEFAULT_DRAFT = "draft-07"
 MODERN_DRAFTS = ("2019-09", "2020-12")
 
 
 def draft_of(value: Any) -> str:
-    """The draft that `$schema` names."""
+    """The draft that `$schema` refers to."""
     named = value.get("$schema") if isinstance(value, dict) else None
     if isinstance(named, str):
         return next((draft for draft in VALIDATORS if f"/{draft}/" in named), DEFAULT_DRAFT)

@@ -71,7 +71,7 @@ def _same_metadata(wanted: SchemaEntry, entry: SchemaEntry) -> bool:
 
 
 def look_up(catalog: Catalog, subject: str, entry: SchemaEntry, normalize: bool, deleted: bool) -> SchemaEntry | None:
-    """The stored version with this schema, as it is or with the metadata that it would inherit."""
+    """The stored version with this schema, either unchanged or with the metadata that it would inherit."""
     if not entry.text.strip():
         return None
     config = catalog.state.config_in_scope(subject)

@@ -11,9 +11,9 @@ from ..records import Config
 def with_settings(
     config: Config, entry: SchemaEntry, previous: SchemaEntry | None, new_version: int | None
 ) -> SchemaEntry:
-    """The entry with its own metadata and rules, or those of the previous version, merged with the config's.
+    """The entry with its own metadata and rules, or those of the previous version, merged with those of the config.
 
-    With `new_version`, the version is written into the metadata if the request names one or the metadata has one.
+    With `new_version`, the version is written into the metadata if the request or the metadata contains a version.
     """
     inherited = previous if previous is not None else entry
     metadata = entry.metadata if entry.metadata is not None else inherited.metadata

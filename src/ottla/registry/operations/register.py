@@ -29,7 +29,7 @@ def check_writable(state: State, subject: str | None) -> None:
 
 
 def _check_mode(state: State, entry: SchemaEntry) -> None:
-    """A request must name an id when importing, and must not otherwise."""
+    """A request must contain an id when importing, and must not contain one otherwise."""
     check_writable(state, entry.subject)
     mode = state.mode_in_scope(entry.subject)
     where = f"Subject {entry.subject} in context {names.context_prefix(names.context_of(entry.subject))}"
@@ -40,7 +40,7 @@ def _check_mode(state: State, entry: SchemaEntry) -> None:
 
 
 def register(catalog: Catalog, entry: SchemaEntry, normalize: bool, force: bool = False) -> Outcome[SchemaEntry]:
-    """Register a schema. `id` is -1 and `version` is 0 if the request names none.
+    """Register a schema. `id` is -1 and `version` is 0 if the request does not contain them.
 
     If the subject already has the schema, return the existing version, without comparing or writing anything.
     """
@@ -70,7 +70,7 @@ def register(catalog: Catalog, entry: SchemaEntry, normalize: bool, force: bool 
 
 
 def _known_already(catalog: Catalog, config: Config, entry: SchemaEntry, normalize: bool) -> SchemaEntry | None:
-    """The existing version of a schema that arrives as it is stored, if no defaults of the config could change it.
+    """The existing version of a schema that arrives in its stored form, if no defaults of the config could change it.
 
     This works in every mode: producers that register known schemas keep working with a read-only registry.
     """
@@ -88,7 +88,7 @@ def _known_already(catalog: Catalog, config: Config, entry: SchemaEntry, normali
 
 
 def _filled(config: Config, entry: SchemaEntry, previous: SchemaEntry | None, version: int) -> SchemaEntry:
-    """The entry with what it inherits from the previous version, including the text if it has none."""
+    """The entry with the parts that it inherits from the previous version, including the text if it has none."""
     if not entry.text.strip():
         if previous is None:
             raise errors.invalid_schema("Empty schema")
@@ -99,7 +99,7 @@ def _filled(config: Config, entry: SchemaEntry, previous: SchemaEntry | None, ve
 
 
 def _existing(catalog: Catalog, candidate: Candidate) -> SchemaEntry | None:
-    """The live version that already has this schema, unless the request names a version or a different id."""
+    """The live version that already has this schema, unless the request contains a version or a different id."""
     if candidate.entry.version != 0:
         return None
     found = find(catalog, candidate.entry.subject, candidate, deleted=False)
@@ -145,7 +145,7 @@ def _check_id(state: State, context: str, entry: SchemaEntry) -> None:
 
 
 def test_compatibility(catalog: Catalog, entry: SchemaEntry, previous: list[SchemaEntry], normalize: bool) -> list[str]:
-    """The problems that registering would report, compared with the given versions."""
+    """The problems that a registration would report, compared with the given versions."""
     config = catalog.state.config_in_scope(entry.subject)
     check_new = bool(config.get("validateNewSchemas", True))
     candidate = canonical(catalog, replace(entry, id=-1), config, new=check_new, normalize=normalize)

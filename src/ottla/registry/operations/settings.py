@@ -25,7 +25,7 @@ def setting_subject(subject: str | None) -> str | None:
 
 
 def update_config(state: State, subject: str | None, request: dict[str, Any]) -> Outcome[Config]:
-    """Set what the request contains and keep the rest."""
+    """Change the settings in the request and keep the others."""
     check_writable(state, subject)
     named = {("compatibilityLevel" if name == "compatibility" else name): value for name, value in request.items()}
     try:

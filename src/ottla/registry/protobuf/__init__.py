@@ -1,1 +1,1 @@
-"""Protobuf: converts between .proto text and file descriptors, and has the rules of Confluent's registry."""
+"""Protobuf: conversion between .proto text and file descriptors, and the rules of Confluent's registry."""

@@ -90,7 +90,7 @@ class _ToDescriptor:
             _set_options(declared, oneof.options)
             for field in oneof.fields:
                 self.field(field, message, path).oneof_index = index
-        # The order of the text, so that fields without a oneof keep the order of the file.
+        # Use the order of the text, so that fields without a oneof keep the order of the file.
         for field in source.fields:
             made = self.field(field, message, path)
             if self.proto3 and field.label == "optional":

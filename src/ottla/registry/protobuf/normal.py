@@ -1,6 +1,6 @@
 """Puts a .proto file in a fixed order with full names, so that equivalent files have the same text.
 
-The order of messages does not change, because records name a message by its position in the file.
+The order of messages does not change, because records identify a message by its position in the file.
 """
 
 from __future__ import annotations

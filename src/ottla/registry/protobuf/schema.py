@@ -105,7 +105,7 @@ class ProtobufSchema:
                     file, _ = self.dependencies[path]
                     imports = [self.dependencies[one] for one in self.dependencies if one != path]
                     add(path, to_descriptor(file, Types.of(file, imports), path))
-            # A missing import that provides no types is only there for compiler plug-ins.
+            # A missing import that provides no types is only used by compiler plug-ins.
             missing = [path for path in descriptor.dependency if path not in added]
             if missing:
                 kept = [path for path in descriptor.dependency if path in added]

@@ -1,4 +1,4 @@
-"""The types that a .proto file can name: its own and those of its imports."""
+"""The types that a .proto file can refer to: its own and those of its imports."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _extend_fields(file: ProtoFile) -> Iterator[tuple[Scope, Field]]:
 
 
 def check_types(file: ProtoFile, types: Types) -> None:
-    """Refuse a file that names an unknown type."""
+    """Refuse a file that refers to an unknown type."""
     for path, element in elements(file):
         if isinstance(element, Message):
             for one in [*element.fields, *(field for oneof in element.oneofs for field in oneof.fields)]:

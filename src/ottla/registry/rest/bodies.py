@@ -74,7 +74,7 @@ def describe(call: Call, entry: SchemaEntry) -> dict[str, Any]:
 
 
 def references_of(call: Call, entry: SchemaEntry) -> list[dict[str, Any]]:
-    """The references as stored, or with their context if the request wants that."""
+    """The references as stored, or with their context if the request asks for it."""
     references = entry.references
     if call.text("referenceFormat") == "qualified" and names.context_of(entry.subject) != names.DEFAULT_CONTEXT:
         references = tuple(one._replace(subject=names.beside(entry.subject, one.subject)) for one in references)

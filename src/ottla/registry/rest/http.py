@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an adapter sends. `body` is JSON, or verbatim text if `raw`; None means no body."""
+    """The answer that an adapter sends. `body` is JSON, or verbatim text if `raw`; None means no body."""
 
     status: int
     body: Any
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What the registry reports about itself."""
+    """The information that the registry reports about itself."""
 
     version: str = ""
     commit: str = ""
@@ -66,18 +66,18 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """The subject that the path names, or the target of its alias."""
+        """The subject in the path, or the target of its alias."""
         return self.aliased(self.params["subject"])
 
     def aliased(self, named: str) -> str:
-        """A subject that the request names, or the target of its alias."""
+        """A subject in the request, or the target of its alias."""
         subject = names.normalize(named)
         alias = (self.state.configs.get(subject) or {}).get("alias")
         return names.beside(subject, alias) if alias else subject
 
     @property
     def version(self) -> int:
-        """The version that the path names; -1 for the latest."""
+        """The version in the path; -1 for the latest."""
         return parse_version(self.params["version"])
 
     @property
@@ -148,7 +148,7 @@ def answer_type(accept: str | None) -> str | None:
 
 
 def _media_range(text: str) -> tuple[str, float]:
-    """A media type or a pattern from an Accept header, and how much the client wants it."""
+    """A media type or a pattern from an Accept header, and its quality value."""
     wanted, *parameters = (part.strip().lower() for part in text.split(";"))
     for parameter in parameters:
         name, _, value = parameter.partition("=")

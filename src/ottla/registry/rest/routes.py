@@ -1,4 +1,4 @@
-"""The table of paths, and how a request finds its handler."""
+"""The table of paths, and the code that finds the handler of a request."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _fit(route: Route, segments: list[str]) -> dict[str, str] | None:
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is a number that fits; no schema has a negative one."""
+    """Whether it is a number in the valid range; ids are never negative."""
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and int(digits[:11]) <= 2**31 - 1
 

@@ -12,7 +12,7 @@ from ..operations.lookup import by_guid, by_id, versions_with_id
 from .bodies import BY_ID_FIELDS, describe
 from .http import Call, without_empty
 
-# The limit on schemas per answer, and the default if the request names no limit.
+# The limit on schemas per answer, and the default if the request contains no limit.
 MAX_LISTED = 1000
 
 
@@ -73,7 +73,7 @@ def get_types(call: Call) -> Outcome[Any]:
 def list_schemas(call: Call) -> Outcome[Any]:
     deleted = call.flag("deleted")
     entries: list[SchemaEntry] = []
-    # Without a prefix only the default context, unlike /subjects.
+    # Without a prefix, only the default context is searched, unlike in /subjects.
     for subject in call.state.with_prefix(call.text("subjectPrefix")):
         versions = call.state.versions(subject, deleted)
         entries += versions[-1:] if call.flag("latestOnly") else versions

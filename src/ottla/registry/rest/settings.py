@@ -34,7 +34,7 @@ def get_config(call: Call) -> Outcome[Any]:
 
 def set_config(call: Call) -> Outcome[Any]:
     outcome = update_config(call.state, _valid_subject(call), call.object())
-    # The answer names the level as in the request, unlike the stored config.
+    # The answer spells the level as in the request, unlike the stored config.
     answer = {
         ("compatibility" if name == "compatibilityLevel" else name): value
         for name, value in _ordered(outcome.answer).items()

@@ -96,7 +96,7 @@ def remove_version(call: Call) -> Outcome[Any]:
 
 
 def check_version(call: Call) -> Outcome[Any]:
-    """Compare with one version. With a subject that does not exist, the latest is nothing, and all is compatible."""
+    """Compare with one version. If the subject has no latest version, everything is compatible."""
     subject, version = call.subject, call.version
     entry = call.state.latest(subject) if version == -1 else call.state.version(subject, version)
     if entry is None and version != -1:
@@ -105,7 +105,7 @@ def check_version(call: Call) -> Outcome[Any]:
 
 
 def check_subject(call: Call) -> Outcome[Any]:
-    """Compare with what registering would compare with."""
+    """Compare with the same versions as a registration would."""
     return _compared(call, call.subject, call.state.versions(call.subject))
 
 

@@ -52,7 +52,8 @@ _NUMBERS: dict[str, Any] = {"int": int, "long": int, "float": (int, float), "dou
 class _Fitting:
     """Makes JSON fit a schema: text becomes bytes where the schema has bytes, and a union picks its branch.
 
-    A branch may be named, as in Avro's own JSON ({"string": "x"}). Otherwise it is the first one that the value fits.
+    The value may name its branch, as in Avro's own JSON ({"string": "x"}). Otherwise the first branch that fits is
+    used.
     """
 
     def __init__(self) -> None:

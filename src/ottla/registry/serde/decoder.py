@@ -1,4 +1,4 @@
-"""Decodes keys and values with the schemas that they name."""
+"""Decodes keys and values with the schemas that they refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a value names its schema: an id before the payload, or a GUID in a header."""
+"""How a value refers to its schema: with an id before the payload, or with a GUID in a header."""
 
 from __future__ import annotations
 
