@@ -1,6 +1,6 @@
 """Runs examples/clients with many releases of each client, and keeps the results for docs/compatibility.md.
 
-    scripts/compatibility [CLIENT …]     all clients, or those that are named; takes about ten minutes
+    scripts/compatibility [CLIENT …]     all clients, or only these; takes about ten minutes
 
 Each program writes three records and reads them in a consumer group. Packages come from the usual registries.
 """
@@ -31,7 +31,7 @@ class ClientRow(NamedTuple):
     program: str
     versions: tuple[str, ...]
     run: Callable[[str, str, str, list[str], Path], list[list[str]]]
-    """Commands for (package, program, version, arguments, folder); the last one has to print ok."""
+    """Commands for (package, program, version, arguments, folder); the last command must print ok."""
 
 
 def with_uv(package: str, program: str, version: str, arguments: list[str], folder: Path) -> list[list[str]]:
@@ -91,7 +91,7 @@ def with_spring(package: str, program: str, version: str, arguments: list[str], 
 
 
 def with_compiler(package: str, program: str, version: str, arguments: list[str], folder: Path) -> list[list[str]]:
-    """With the librdkafka of the system; the version is what its package manager installed."""
+    """Use the librdkafka of the system; the version is the one that its package manager installed."""
     compiler, library = ("c++", "-lrdkafka++") if program.endswith(".cpp") else ("cc", "-lrdkafka")
     return [[compiler, "-o", "example", str(EXAMPLES / program), library], ["./example", *arguments]]
 
@@ -125,7 +125,7 @@ CLIENTS: dict[str, ClientRow] = {
 
 
 def outcome(package: str, row: ClientRow, version: str, bootstrap: str) -> str:
-    """`ok`, or the last line that says why not."""
+    """`ok`, or the last line of output, which contains the reason."""
     topic = "".join(letter if letter.isalnum() else "-" for letter in f"{package}-{version}").strip("-")
     with tempfile.TemporaryDirectory() as folder:
         for command in row.run(package, row.program, version, [bootstrap, topic], Path(folder)):

@@ -105,7 +105,7 @@ def against(address: str, frames: int, seed: int) -> int:
 
 
 def main() -> int:
-    logging.getLogger("ottla").setLevel(logging.CRITICAL)  # damage is said in the log, a line each
+    logging.getLogger("ottla").setLevel(logging.CRITICAL)  # otherwise every damaged input would log a line
     if len(sys.argv) > 1 and not sys.argv[1].startswith("--"):
         return one_target(sys.argv[1], sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

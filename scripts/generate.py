@@ -1,6 +1,6 @@
-"""Writes what is derived from the code: the table of APIs, and the documentation's reference pages.
+"""Writes the files that are derived from the code: the table of APIs, and the reference pages of the documentation.
 
-The table of APIs is written first, from the definitions alone: it may know nothing yet of an API that was just added.
+The table of APIs is written first, from the definitions alone, because it may not contain a newly added API yet.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ APIS: Final[dict[int, ApiRow]] = {
 
 
 def defined_messages() -> dict[int, ApiRow]:
-    """The requests that are defined, read without an import: the package finds its modules by the table."""
+    """The defined requests, read without importing them: the package finds its modules with the table."""
     found = {}
     for path in sorted((PACKAGE / "wire" / "messages").glob("*.py")):
         for node in ast.parse(path.read_text()).body:
@@ -65,7 +65,7 @@ def defined_messages() -> dict[int, ApiRow]:
 
 
 def know_all_apis() -> None:
-    """Put into the table what the code defines now."""
+    """Update the table with the current definitions in the code."""
     APIS.clear()
     APIS.update(defined_messages())
     from ottla.server.api import declaration
@@ -157,7 +157,7 @@ GENERATED = {
 
 
 def main() -> int:
-    """Write the files, or with --check say which are stale."""
+    """Write the files, or with --check report which are stale."""
     check = "--check" in sys.argv[1:]
     know_all_apis()
     stale = []

@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works: most are drawn from what a broker really did. See generate.py."""
+"""The pictures of docs/how-it-works. Most are drawn from the data of a real broker. See generate.py."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def lookup() -> str:
 
 
 def replication() -> str:
-    """Log end offsets and high watermarks of three replicas, as a cluster had them at each step."""
+    """Log end offsets and high watermarks of three replicas of a real cluster at each step."""
     steps: list[tuple[str, dict[int, int], dict[int, int], list[int], str]] = []
     with ottla.Cluster(3, seed=1) as cluster:
         cluster.create_topic("orders", assignments=[[1, 2, 3]])
@@ -185,7 +185,7 @@ def _wrapped(picture: Picture, x: float, y: float, text: str, width: int) -> Non
 
 
 async def real_generations(bootstrap: str) -> list[dict[str, list[int]]]:
-    """Who has which of six partitions, while A, B and C join and A leaves."""
+    """The assignment of six partitions while A, B and C join and A leaves."""
     found: list[dict[str, list[int]]] = []
     async with Client(bootstrap) as one, Client(bootstrap) as two, Client(bootstrap) as three:
         members = {
@@ -250,7 +250,7 @@ def compaction() -> str:
         for key, value in written:
             topic.append([(key, value)])
         broker.clock.advance(minutes=1)
-        topic.append([("k5", "g")])  # begins a new segment: the active one is never compacted
+        topic.append([("k5", "g")])  # begins a new segment, because the active one is never compacted
         broker.clock.advance(minutes=1)
         kept = {record.offset for record in topic.records()}
     everything = [*written, ("k5", "g")]
@@ -281,7 +281,7 @@ def compaction() -> str:
 
 
 async def real_ends(bootstrap: str) -> tuple[int, int]:
-    """The high watermark and the last stable offset, as consumers of either isolation level see the end."""
+    """The high watermark and the last stable offset: the end of the log for each isolation level."""
     tp = ("orders", 0)
     async with Client(bootstrap) as client:
         ends = [await bounds(client, [tp], isolation) for isolation in IsolationLevel]

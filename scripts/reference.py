@@ -146,7 +146,7 @@ def _command_entry(parser: argparse.ArgumentParser) -> Iterator[str]:
 def _placeholder(action: argparse.Action) -> str:
     if action.metavar:
         return " ".join(action.metavar) if isinstance(action.metavar, tuple) else action.metavar
-    # As in the help. A bar would need a backslash in a table, and not all renderers hide that.
+    # As in the help text. A bar would need a backslash in a table, and not all renderers hide the backslash.
     return f"{{{','.join(map(str, action.choices))}}}" if action.choices else action.dest.upper()
 
 

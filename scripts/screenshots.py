@@ -1,4 +1,4 @@
-"""Makes the pictures in docs/images: the console shows sample data, and the system's Chromium takes the pictures."""
+"""Takes the screenshots in docs/images: the console shows sample data in the system's Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGES = {
 
 
 def fill(broker: ServedBroker) -> None:
-    """A shop's topics, and a group that has read a part of the orders."""
+    """Create the topics of a shop, and a group that has read part of the orders."""
     names = ("Ada", "Grace", "Linus", "Margaret", "Tim")
     orders = [
         (f"customer-{i % 5}", {"id": i, "customer": names[i % 5], "total": 5 + i * 7 % 90, "paid": i % 3 > 0})
@@ -40,7 +40,7 @@ def fill(broker: ServedBroker) -> None:
 
 
 def read_some(bootstrap: str) -> Consumer:
-    """A consumer that stays a member of its group."""
+    """Start a consumer that stays a member of its group."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "billing", "client.id": "billing", "auto.offset.reset": "earliest"}
     )
@@ -51,7 +51,7 @@ def read_some(bootstrap: str) -> Consumer:
 
 
 def buy(bootstrap: str) -> Callable[[threading.Event], None]:
-    """A shop that sells something now and then."""
+    """Simulate a shop that sells something now and then."""
 
     def work(stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": bootstrap, "client.id": "shop"})
@@ -63,7 +63,7 @@ def buy(bootstrap: str) -> Callable[[threading.Event], None]:
 
 
 def poll(consumer: Consumer) -> Callable[[threading.Event], None]:
-    """Keeps the consumer a member, and shows its long polls."""
+    """Keep the consumer in its group, so that its long polls are visible."""
 
     def work(stop: threading.Event) -> None:
         while not stop.is_set():
@@ -73,7 +73,7 @@ def poll(consumer: Consumer) -> Callable[[threading.Event], None]:
 
 
 def take(url: str, chromium: str) -> None:
-    """Open each page and keep what it shows."""
+    """Open each page and save a screenshot."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ class Picture:
         self._shapes.append(f'<path class="{kind}" d="M{x1:g} {y1:g} L{x2:g} {y2:g}"{end}/>')
 
     def curve(self, x1: float, y1: float, x2: float, y2: float, bend: float) -> None:
-        """An arrow that goes around."""
+        """A curved arrow."""
         middle = (x1 + x2) / 2
         self._shapes.append(
             f'<path class="line" d="M{x1:g} {y1:g} Q{middle:g} {(y1 + y2) / 2 + bend:g} {x2:g} {y2:g}"'

@@ -1,4 +1,4 @@
-"""The side-by-side benchmark behind `ottla bench`: the same load on two or more brokers, reported as ratios.
+"""The side-by-side benchmark of `ottla bench`: the same load on two or more brokers, reported as ratios.
 
 model     lines, figures and bars, and the table of all lines
 lines/    the lines, by subject; each is a small function that returns its figures

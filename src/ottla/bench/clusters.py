@@ -25,7 +25,7 @@ BROKERS = 3
 FIRST_CONTROLLER = 3000
 PATIENCE_SECONDS = 60.0
 QUICK_SESSIONS = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "100"}
-"""Both detect a dead broker after a second; Kafka's default of nine would only make the wait longer."""
+"""Both detect a dead broker after one second; Kafka's default of nine seconds would only make the wait longer."""
 _DESCRIBE_QUORUM_VERSION = 1
 
 

@@ -38,7 +38,7 @@ def project_root() -> Path:
 
 
 def makers(arguments: argparse.Namespace, data: Path) -> list[Maker]:
-    """Makers for the brokers in --brokers; naming the same kind twice shows the noise of the machine."""
+    """Makers for the brokers in --brokers; the same kind twice shows the noise of the machine."""
     made: list[Maker] = []
     scripts = project_root() / "scripts"
     script = arguments.kafka_start or scripts / "kafka-start"

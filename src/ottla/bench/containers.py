@@ -1,8 +1,8 @@
-"""Runs containers of the image without a container engine: its root file system, assembled as in the Dockerfile, in
-separate namespaces. This machine's /usr replaces the base image.
+"""Runs the image without a container engine: its root file system, assembled as in the Dockerfile, runs in separate
+namespaces. This machine's /usr replaces the base image.
 
 A `Contract` describes how a test library uses a Kafka image: the command that waits for a script, the script that the
-library copies in, and the log line that it waits for. docs/testcontainers.md names the sources.
+library copies in, and the log line that it waits for. docs/testcontainers.md lists the sources.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def unpack(image: Path, root: Path) -> None:
     for name in ("bin", "lib", "lib64", "sbin"):
         if not (root / name).exists():
             (root / name).symlink_to(f"usr/{name}")
-    (root / "usr" / "local").rename(root.parent / "usr-local")  # is mounted over this machine's /usr
+    (root / "usr" / "local").rename(root.parent / "usr-local")  # this folder is mounted over this machine's /usr
     for left in (root / "usr").iterdir():
         left.rmdir()
 

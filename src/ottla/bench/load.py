@@ -22,7 +22,7 @@ from ottla.bench.model import NotMeasurable, NotServed
 
 Spec = dict[str, Any]
 Result = dict[str, Any]
-# A load takes its specification, prepares, and returns the function to time.
+# A load gets its specification, prepares, and returns the function to time.
 Load = Callable[[Spec], Callable[[], Result]]
 
 MODULES = {

@@ -1,4 +1,4 @@
-"""What the benchmark measures: lines, the figures of each line, and the bars that the figures must reach."""
+"""The model of the benchmark: lines, the figures of each line, and the bars that the figures must reach."""
 
 from __future__ import annotations
 

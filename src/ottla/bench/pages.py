@@ -1,7 +1,7 @@
 """Prepares memory that the page cache is about to need.
 
 A virtual machine often gets its memory from the host page by page, at the first access, and returns freed pages. A
-write to the page cache may then cost three times as much in one run as in the next, whichever broker it is. So this
+write to the page cache may then cost three times as much in one run as in the next, regardless of the broker. So this
 module touches and frees pages right before they are needed, and the next write finds them.
 """
 

@@ -1,4 +1,5 @@
-"""Archives a topic to Parquet in one Spark session, in several ways in turns; prints the seconds per turn as JSON.
+"""Archives a topic to Parquet in one Spark session, in several ways that take turns; prints the seconds per turn as
+JSON.
 
 Run in a separate process: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "ways": […]}'`.
 All ways share a session and its settings. The first rounds warm up the JVM and are not counted. Every second round

@@ -41,7 +41,7 @@ def free_port(base_port: int, brokers: int = 1) -> int:
 
 
 class Target:
-    """A running broker. `state` keeps what a line prepared for later ones, such as a filled topic."""
+    """A running broker. `state` keeps data that a line prepared for later ones, such as a filled topic."""
 
     def __init__(self, name: str, address: tuple[str, int], pid: int | None, maker: Maker | None = None) -> None:
         self.name = name
@@ -150,7 +150,7 @@ class Maker(ABC):
         return other
 
     def prepare(self) -> tuple[Path, int]:
-        """Steps before the start of the process that are not measured: returns a formatted folder and a free port."""
+        """Run the steps before the start, which are not measured. Returns a formatted folder and a free port."""
         return self.empty()
 
     def empty(self) -> tuple[Path, int]:

@@ -138,7 +138,7 @@ async def set_scram_password(
 async def delete_scram_user(client: Client, user: str, only: ScramMechanism | None = None) -> list[ScramMechanism]:
     """Delete a user's credentials for all mechanisms, or for one, and return those mechanisms.
 
-    Sends one request per mechanism, because Kafka refuses a request that names a user twice.
+    Sends one request per mechanism, because Kafka refuses a request that lists a user twice.
     """
     known = [each for each in (await list_scram_users(client)).get(user, ()) if only in (None, each)]
     if not known:

@@ -35,7 +35,7 @@ from ottla.wire.primitives import MalformedMessage
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 _QUORUM_WAIT_S: Final = 1.0
-"""Brokers forward a question about the quorum, and hold it while no controller is active."""
+"""Brokers forward requests about the quorum, and hold them while no controller is active."""
 
 CONFIG_SOURCES: Final[dict[int, str]] = {
     ConfigSource.DYNAMIC_TOPIC_CONFIG: "topic",
@@ -240,7 +240,7 @@ async def describe_configs(
 
 
 def _source_before_v1(kind: int, *, is_default: bool) -> ConfigSource:
-    """v0 only has a flag for the default."""
+    """The source of a config in version 0, which only has a flag for the default."""
     if is_default:
         return ConfigSource.DEFAULT_CONFIG
     is_topic = kind == ConfigResourceType.TOPIC
@@ -248,7 +248,7 @@ def _source_before_v1(kind: int, *, is_default: bool) -> ConfigSource:
 
 
 async def _shares(client: Client, kind: int, names: Sequence[str]) -> list[tuple[int, list[str]]]:
-    """Which broker to ask for which names: a broker for its own configs, any broker for everything else."""
+    """The names to ask each broker for: a broker for its own configs, any broker for everything else."""
     if kind not in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [(BOOTSTRAP_NODE, list(names))]
     await client.metadata([])
@@ -357,7 +357,7 @@ class Member(NamedTuple):
     partitions: Sequence[TopicPartition]
     epoch: int | None = None
     target: Sequence[TopicPartition] | None = None
-    """Of groups of the protocol of KIP-848; None for others."""
+    """Only for groups with the KIP-848 protocol; None for others."""
 
 
 class Group(NamedTuple):
@@ -370,7 +370,7 @@ class Group(NamedTuple):
     members: Sequence[Member]
     epoch: int | None = None
     assignment_epoch: int | None = None
-    """Of groups of the protocol of KIP-848; None for others."""
+    """Only for groups with the KIP-848 protocol; None for others."""
 
 
 async def list_groups(client: Client) -> list[GroupListing]:
@@ -559,8 +559,9 @@ def quorum_request() -> DescribeQuorumRequest:
 
 
 async def quorum_leader(client: Client) -> int | None:
-    """The active controller; None if no controller is active, or if the cluster does not say. In Metadata, brokers name
-    any broker as the controller."""
+    """The active controller; None if no controller is active, or if the cluster does not report it. In Metadata,
+    brokers may report any broker as the controller.
+    """
     try:
         async with asyncio.timeout(_QUORUM_WAIT_S):
             response = await client.ask(quorum_request())

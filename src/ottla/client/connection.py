@@ -29,7 +29,7 @@ MAX_FRAME_BYTES: Final = 1 << 30
 _READ_BYTES: Final = 1 << 20
 _SIZE: Final = Struct(">i")
 
-# Later versions identify topics by id. Commands get names, and every release of Kafka accepts those.
+# Later versions identify topics by id. Commands use names, which every release of Kafka accepts.
 NAMED_VERSIONS: Final[dict[int, int]] = {
     ApiKey.PRODUCE: 12,
     ApiKey.FETCH: 12,
@@ -59,7 +59,7 @@ class ConnectionRefused(ConnectionLost):
 
 
 class BrokerConnection(Protocol):
-    """What `Client` needs from a connection to a broker."""
+    """The interface of a connection to a broker that `Client` uses."""
 
     @property
     def address(self) -> str: ...
@@ -74,7 +74,7 @@ class BrokerConnection(Protocol):
         """Send a request and wait for its answer."""
 
     def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
-        """Send a request; the future has its answer (None, immediately, for a request without an answer)."""
+        """Send a request and return a future for its answer (None, immediately, for a request without an answer)."""
 
     async def drain(self) -> None:
         """Wait until the broker accepts more requests."""
@@ -97,7 +97,7 @@ def common_version(
 
 
 class Connection:
-    """Made by `open_connection`."""
+    """A connection; created by `open_connection`."""
 
     def __init__(self, address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.address = address
@@ -124,7 +124,7 @@ class Connection:
         return await self.send(request, self.version_for(type(request), highest))
 
     def send(self, request: Message, version: int, *, answered: bool = True) -> asyncio.Future[Any]:
-        """Write the request to the socket; the future has its answer (None, immediately, if there is no answer)."""
+        """Write a request to the socket and return a future for its answer (None, immediately, if there is none)."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._closed is not None:
             raise self._closed
@@ -185,7 +185,7 @@ class Connection:
         self._writer.close()
 
     async def negotiate(self) -> None:
-        """Ask which versions the broker serves; retry with an older version if the broker is old."""
+        """Request the versions that the broker serves; retry with an older version if the broker is old."""
         request = ApiVersionsRequest(client_software_name="ottla", client_software_version=__version__)
         response: ApiVersionsResponse = await self.send(request, 3)
         if response.error_code == UnsupportedVersion.code:

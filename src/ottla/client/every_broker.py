@@ -1,4 +1,4 @@
-"""Questions that every broker must be asked, because each knows only its own part."""
+"""Requests that go to every broker, because each broker knows only its own part."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ottla.errors import KafkaError
 Answer = TypeVar("Answer")
 
 ANSWER_S: Final = 1.0
-"""How long a partial answer waits for the next broker, once one has answered."""
+"""How long to wait for the other brokers after each answer, if a partial result is enough."""
 
 
 async def every_broker(
     client: Client, ask: Callable[[int], Coroutine[Any, Any, Answer]], *, partial: bool = False
 ) -> dict[int, Answer]:
-    """The answer of each broker. With `partial`, brokers that are away are left out, unless all of them are."""
+    """The answer of each broker. With `partial`, unreachable brokers are left out, unless all of them are."""
     nodes = list(client.known.nodes)
     if not partial:
         return dict(zip(nodes, await asyncio.gather(*map(ask, nodes)), strict=True))

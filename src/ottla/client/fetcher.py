@@ -80,7 +80,7 @@ class Fetcher:
         self._tasks.clear()
 
     async def poll(self) -> list[Fetched]:
-        """Wait for an answer from any leader. Empty if no records came in time, or if there is nothing to fetch."""
+        """Wait for an answer from any leader. Empty if no records arrived in time, or if there is nothing to fetch."""
         try:
             if self._stale:
                 await self._client.refresh(self._stale)

@@ -198,7 +198,7 @@ async def delete_offsets(client: Client, group: str, partitions: Iterable[TopicP
 async def try_delete_offsets(
     client: Client, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, KafkaError | None]:
-    """The same, with the error of each partition; an error of the whole group is raised."""
+    """Like `delete_offsets`, but returns the error of each partition. An error of the whole group is raised."""
     entry = OffsetDeleteRequest.OffsetDeleteRequestPartition
     request = OffsetDeleteRequest(
         group_id=group,

@@ -198,7 +198,7 @@ class Gatherer:
             await asyncio.gather(*tasks)
 
     async def abandon(self) -> None:
-        """Cancel what is in flight after an error."""
+        """Cancel the batches in flight after an error."""
         for task in self._sending.values():
             task.cancel()
         await asyncio.gather(*self._sending.values(), return_exceptions=True)

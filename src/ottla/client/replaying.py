@@ -2,8 +2,8 @@
 
 The requests of a connection keep their order. A request is sent when all requests that were answered before it in the
 recording are answered again, so concurrent requests stay concurrent. Ids that a broker chooses (member, producer and
-topic ids, fetch sessions) are replaced by those of this run. A broker that is still creating a topic or an internal
-topic gets time, as clients give it: a request that it refuses as "not there yet" is sent again.
+topic ids, fetch sessions) are replaced by those of this run. A request that fails because the broker is
+still creating a topic, or an internal topic, is sent again, as clients do.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class _Player:
 
 
 def _upper(api: str) -> str:
-    """`OffsetCommit` as the enum of the protocol spells it."""
+    """The spelling of a name such as `OffsetCommit` in the enum of the protocol."""
     known = {each.name.replace("_", "").lower(): each.name for each in ApiKey}
     return known[api.lower()]
 

@@ -41,7 +41,7 @@ _COORDINATOR_MOVES: Final = (CoordinatorLoadInProgress.code, CoordinatorNotAvail
 T = TypeVar("T")
 TopicPartition: TypeAlias = tuple[str, int]
 OpenBroker: TypeAlias = Callable[[int], BrokerConnection]
-"""Takes the id of a broker, or BOOTSTRAP_NODE for any broker."""
+"""Called with the id of a broker, or with BOOTSTRAP_NODE for any broker."""
 PartitionResults: TypeAlias = Mapping[TopicPartition, T | KafkaError]
 
 
@@ -106,7 +106,7 @@ class Client:
         open_broker: OpenBroker | None = None,
         when_refused: Callable[[], None] | None = None,
     ) -> None:
-        """`open_broker` opens connections without the network; `bootstrap` is not used then.
+        """`open_broker` opens connections without the network; then `bootstrap` is not used.
 
         With `when_refused`, the client retries a refused first connection for as long as other temporary failures,
         because the cluster may be starting. `when_refused` is called once if that takes a while.

@@ -1,4 +1,4 @@
-"""TLS and SASL settings for connecting to a cluster, by the names of Kafka's client properties."""
+"""TLS and SASL settings for connecting to a cluster, with the names of Kafka's client properties."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PEM_ITSELF: Final = {
     "ssl.keystore.key": "ssl.keystore.location",
     "ssl.keystore.certificate.chain": "ssl.keystore.location",
 }
-"""Properties with inline PEM data, and the properties that name a file instead."""
+"""Properties with inline PEM data, and the properties for a file instead."""
 READ: Final = (
     *("security.protocol", "sasl.mechanism", "sasl.jaas.config", "sasl.username", "sasl.password"),
     *("ssl.truststore.location", "ssl.truststore.type", "ssl.keystore.location", "ssl.keystore.type"),
@@ -93,7 +93,7 @@ class Security:
         )
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None for plain text. Raises ValueError that names a file that cannot be used."""
+        """The TLS context; None for plain text. Raises ValueError with the name of a file that cannot be used."""
         if not self.tls:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Transactions for operators (KIP-664): which ones are open, what they block, and how to end them."""
+"""Transactions for operators (KIP-664): lists open transactions and what they block, and ends them."""
 
 from __future__ import annotations
 

@@ -34,14 +34,14 @@ class DropConnection(Exception):
 _BACKLOG: Final = 128
 
 _CANNOT_WATCH: Final[tuple[type, ...]] = (asyncio.ProactorEventLoop,) if hasattr(asyncio, "ProactorEventLoop") else ()
-"""Event loops without `add_reader`: the one that Windows has by default."""
+"""Event loops without `add_reader`, such as the default loop on Windows."""
 
 
 class HttpEndpoint:
     """Serves one ASGI application on one address.
 
-    `make_app` is called once, in a thread, when the first client connects: import there what the application
-    needs. `sock` is a socket that is already bound.
+    `make_app` is called once, in a thread, when the first client connects. It should import the modules that the
+    application needs. `sock` is a socket that is already bound.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class HttpEndpoint:
             await self.start()
 
     def _first_client(self) -> None:
-        """A client waits to be accepted: import what serves it, in a thread, while Kafka clients are served."""
+        """A client waits to be accepted: import the HTTP modules in a thread, while Kafka clients are served."""
         loop = asyncio.get_running_loop()
         assert self._sock is not None
         loop.remove_reader(self._sock)

@@ -1,7 +1,7 @@
-"""Who may use an HTTP address: programs and pages of this machine, or anyone who knows the token.
+"""Restricts access to an HTTP address to programs and pages of this machine, or to clients that know the token.
 
-A web page of another site can make a browser send requests to this machine. Such a request names the other site in its
-`Origin`, or (after a DNS trick) a foreign name in its `Host`: both are refused.
+A web page of another site can make a browser send requests to this machine. Such a request has the other site in its
+`Origin`, or (with DNS rebinding) a foreign name in its `Host`: both are refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Guard:
         return f"{_COOKIE}={self._token}; HttpOnly; SameSite=Strict; Path=/"
 
     def wrap(self, app: App) -> App:
-        """The application behind this guard."""
+        """The application, protected by this guard."""
 
         async def guarded(scope: Any, receive: Any, send: Any) -> None:
             request = starlette_requests.Request(scope, receive)

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol on a loop that is already running, with limits on what a client may hold open."""
+"""uvicorn's HTTP/1.1 protocol on a loop that is already running, with limits on slow and idle clients."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class HttpServer:
         )
 
     async def close(self) -> None:
-        """End everything except the request that asks for it."""
+        """End all requests except the one that asked for the stop."""
         if self._server is None:
             return
         self._server.close()

@@ -1,7 +1,8 @@
-"""Settings from the environment, as the images of Apache Kafka, Confluent and Bitnami take them.
+"""Settings from the environment, as in the images of Apache Kafka, Confluent and Bitnami.
 
 `KAFKA_LOG_RETENTION_MS` is log.retention.ms: one underscore is a dot, two are an underscore, three are a dash.
-Confluent's image reads two as a dash and three as an underscore; only keys of a single listener have either.
+Confluent's image reads two as a dash and three as an underscore; only keys of a single listener contain these
+characters.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ NO_SETTINGS = frozenset(
 )
 # There is no ZooKeeper and no separate controller, and Confluent's own settings mean nothing here.
 WITHOUT_EFFECT = ("process.roles", "controller.quorum.", "zookeeper.", "confluent.", "metric.reporters")
-# Bitnami's image makes users of these; its variables for TLS are files, and those of other programs are not read.
+# Bitnami's image creates users from these; its TLS variables are files, and variables of other programs are not read.
 BITNAMI_USERS = frozenset({"CLIENT_USERS", "CLIENT_PASSWORDS", "INTER_BROKER_USER", "INTER_BROKER_PASSWORD"})
 STORES = {"KEYSTORE": "SSL_KEYSTORE_CREDENTIALS", "TRUSTSTORE": "SSL_TRUSTSTORE_CREDENTIALS"}
 SECRETS = "/etc/kafka/secrets"
 
 
 class Found(NamedTuple):
-    """Settings of the broker, the id of the cluster if one is given, and what the log should say."""
+    """Settings of the broker, the id of the cluster if one is given, and messages for the log."""
 
     settings: dict[str, str]
     cluster_id: str | None
@@ -64,7 +65,7 @@ class Found(NamedTuple):
 
 
 def key_of(variable: str) -> str:
-    """LOG_RETENTION_MS as log.retention.ms; `__` is an underscore and `___` a dash."""
+    """Convert LOG_RETENTION_MS to log.retention.ms; `__` is an underscore and `___` a dash."""
     signs = {1: ".", 2: "_", 3: "-"}
     return re.sub("_{1,3}", lambda found: signs[len(found[0])], variable).lower()
 
@@ -118,7 +119,7 @@ def _tidy_listeners(settings: dict[str, str]) -> None:
 
 
 def _one_id(settings: dict[str, str], notes: list[str]) -> None:
-    """node.id and broker.id are the same value; -1 meant that ZooKeeper assigns it."""
+    """Use one value for node.id and broker.id; -1 meant that ZooKeeper assigns it."""
     if settings.get("broker.id") == "-1":
         del settings["broker.id"]
     if "node.id" in settings and settings.get("broker.id", settings["node.id"]) != settings["node.id"]:
@@ -127,7 +128,7 @@ def _one_id(settings: dict[str, str], notes: list[str]) -> None:
 
 
 def _add_stores(settings: dict[str, str], environ: Mapping[str, str]) -> None:
-    """Stores and their passwords by the names of files in /etc/kafka/secrets, as Kafka's image takes them."""
+    """Add stores and their passwords from the names of files in /etc/kafka/secrets, as in Kafka's image."""
     for kind, credentials in STORES.items():
         if file := environ.get(f"KAFKA_SSL_{kind}_FILENAME"):
             settings.setdefault(f"ssl.{kind.lower()}.location", f"{SECRETS}/{file}")

@@ -1,4 +1,4 @@
-"""What the image runs: `python -m ottla.image.start [KAFKA_KEY=VALUE …]`, behind /etc/kafka/docker/run.
+"""The program of the image: `python -m ottla.image.start [KAFKA_KEY=VALUE …]`, called by /etc/kafka/docker/run.
 
 A mounted server.properties is read first, then the environment. Only data is written, so the root file system can be
 read-only.
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def settings_of(environ: Mapping[str, str], mounted: str | None) -> tuple[dict[str, str], str | None]:
-    """What is set on top of the file, and the id of the cluster."""
+    """The settings that override the file, and the id of the cluster."""
     found = from_environment(environ)
     for note in found.notes:
         logger.info("%s", note)
@@ -55,7 +55,7 @@ def settings_of(environ: Mapping[str, str], mounted: str | None) -> tuple[dict[s
 
 
 def data_folder() -> str:
-    """Where data goes if no setting says it: to a volume at one of Bitnami's places, if there is one."""
+    """The default data folder: a volume at one of Bitnami's paths, if there is one."""
     for volume in BITNAMI_VOLUMES:
         if os.path.ismount(volume):
             if os.access(volume, os.W_OK):
@@ -65,7 +65,7 @@ def data_folder() -> str:
 
 
 def announce(node_id: int) -> None:
-    """Print the lines that other programs wait for, when clients are served."""
+    """When clients are served, print the lines that other programs wait for."""
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S},000"
     for line in (
         f"[BrokerLifecycleManager id={node_id}] The broker has been unfenced. Transitioning from RECOVERY to RUNNING.",

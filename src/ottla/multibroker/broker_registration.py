@@ -1,4 +1,4 @@
-"""What a controller checks when a broker registers over the wire, in Kafka's order (KIP-631, KIP-858)."""
+"""The checks of a controller when a broker registers over the wire, in Kafka's order (KIP-631, KIP-858)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDERS_ASSIGNED = 17
 """The level of metadata.version (3.7-IV2) from which brokers must report their data folders."""
 
 RESERVED_FOLDERS = 100
-"""Ids below this number have a meaning of their own, such as "unassigned" and "lost"."""
+"""Ids below this number have a special meaning, such as "unassigned" and "lost"."""
 
 
 def check_registration(request: BrokerRegistrationRequest, image: MetadataImage, cluster_id: str) -> None:

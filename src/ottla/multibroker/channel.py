@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class NetworkChannel:
-    """From one broker to the others, and to the controller. A broker that is gone gets no answer."""
+    """The channel from one broker to the others and to the controller. A broker that is gone gets no answer."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""Several brokers in one process that replicate, fail over and can be disturbed: `ottla.Cluster(brokers=3)`.
+"""Several brokers in one process that replicate and fail over, with injected failures: `ottla.Cluster(brokers=3)`.
 
 With `async with` it runs on the running event loop, and methods that take time are awaited. With `with` it has its own
 thread, and the same methods block. Each broker is a complete `Broker`, with its own faults and requests.
@@ -72,7 +72,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 class Cluster(EndpointAddresses, Controls, Growth, Quorum):
-    """Brokers 1 to N with replicated topics. In memory unless `data` names a folder; every broker on a free port.
+    """Brokers 1 to N with replicated topics. In memory unless `data` is a folder; every broker on a free port.
 
     With the preset `test` a broker counts as gone after one second; `preset="kafka"` keeps Kafka's timeouts. New topics
     get three replicas (or one per broker) unless the settings or the request say otherwise.
@@ -101,12 +101,14 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         console: int | None = None,
         registry: int | RegistryOptions | None = None,
     ) -> None:
-        """With `controllers=3` a quorum of this many controllers keeps the metadata, and they can fail; without it, one
-        controller keeps it and never fails. With `combined=True` the controllers are on the nodes of the first brokers.
+        """With `controllers=3` a quorum of this many controllers keeps the metadata, and they can fail. Without it, one
+        controller keeps the metadata and never fails. With `combined=True` the controllers are on the nodes of the
+        first brokers.
 
-        `racks` has one rack per broker; given ports are those of the first broker. `settings` apply to all brokers; a
-        `config` replaces preset and settings. `clock="virtual"` gives `cluster.clock.advance(…)`; `control=0` opens the
-        HTTP control endpoint, `console=0` the web console, `registry=0` a schema registry; `seed` repeats ids.
+        `racks` contains one rack per broker; given ports are those of the first broker. `settings` apply to all
+        brokers; a `config` replaces preset and settings. `clock="virtual"` enables `cluster.clock.advance(…)`;
+        `control=0` opens the HTTP control endpoint, `console=0` the web console, `registry=0` a schema registry; `seed`
+        makes ids reproducible.
         """
         options = Options(
             config, preset=preset, settings=settings, partitions=partitions, host=host, port=port, registry=registry
@@ -165,7 +167,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return ClusterBroker(self, number, Options(config, as_version=self._as_version, **options))
 
     def clock_of(self, node_id: int) -> NodeClock:
-        """The clock of a node, right or wrong; it stays when the node starts again."""
+        """The clock of a node, which may be wrong. It is kept when the node restarts."""
         return self._node_clocks.setdefault(node_id, NodeClock(self._clock))
 
     # -- life --------------------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return MemoryDisk() if self._data is None else PosixDisk(str(self._data / "controller"))
 
     def inside(self) -> Inside:
-        """What a console may look into."""
+        """The internals that a console may show."""
         brokers = self.brokers
         inside = inside_module.Inside(
             self._servers,
@@ -292,7 +294,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
 
     @property
     def bootstrap(self) -> str:
-        """The value for a client's `bootstrap.servers` setting: all brokers, also those that are down now."""
+        """The value for a client's `bootstrap.servers` setting: all brokers, including those that are down."""
         return self.bootstrap_for(None)
 
     def bootstrap_for(self, listener: str | None) -> str:
@@ -300,7 +302,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return ",".join(broker.bootstrap_for(listener) for broker in self.brokers.values())
 
     def client_config(self, client: ClientName, role: Role = "common") -> Settings:
-        """Client settings: the addresses and short delays. A login is not among them: users are in the settings."""
+        """Client settings: the addresses and short delays. They contain no login, because users are in the settings."""
         return client_config(self.bootstrap, client, role)
 
     def __repr__(self) -> str:
@@ -313,12 +315,12 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
 
     @property
     def registry_access(self) -> Access:
-        """How the handles on the registry reach it."""
+        """Access to the registry for its handles."""
         return self.own_registry().access(self)
 
     @property
     def registry(self) -> Any:
-        """The schema registry, with the methods that `Broker.registry` has; needs `registry=0` or a port."""
+        """The schema registry, with the methods of `Broker.registry`; needs `registry=0` or a port."""
         kind = registry_handle.RegistryHandle if self._is_elsewhere else registry_handle.AsyncRegistry
         return kind(self.registry_access)
 
@@ -355,7 +357,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
     def server(self) -> Any:
         return ClusterServer(self.nodes)
 
-    # What faults, handles and the control endpoint use of a broker, for the whole cluster.
+    # The interface of a broker that faults, handles and the control endpoint use, for the whole cluster.
 
     @property
     def served_apis(self) -> tuple[Api, ...]:
@@ -371,7 +373,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
 
     @property
     def thread(self) -> int | None:
-        """The thread that the brokers run in."""
+        """The thread in which the brokers run."""
         return self._loop_thread
 
     @property
@@ -383,7 +385,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def topic(self, name: str) -> ClusterTopic:
-        """A topic, wherever its partitions are led; with the methods that `Broker.topic` has."""
+        """A topic of the cluster, with the methods of `Broker.topic`. Any broker may lead its partitions."""
         embedded: Any = self
         return SyncClusterTopic(embedded, name) if self._is_elsewhere else AsyncClusterTopic(embedded, name)
 
@@ -396,7 +398,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return frozenset() if self._endpoints.schemas is None else frozenset({own_registry.TOPIC})
 
     def group(self, group_id: str) -> Group:
-        """A group, wherever it is coordinated; with the methods that `Broker.group` has."""
+        """A group of the cluster, with the methods of `Broker.group`. Any broker may coordinate it."""
         embedded: Any = self
         return Group(embedded, group_id)
 
@@ -411,7 +413,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         groups: Iterable[str] | None = None,
         subjects: Iterable[str] | None = None,
     ) -> None:
-        """Remove all topics, groups, subjects and faults, and repair the network; names limit what is removed.
+        """Remove all topics, groups and subjects, or only the given ones; clear the faults, and repair the network.
 
         Brokers that are down stay down.
         """
@@ -448,7 +450,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         assignments: Sequence[Sequence[int]] | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        """Create a topic; `assignments` names the replicas of each partition, the preferred leader first."""
+        """Create a topic; `assignments` lists the replicas of each partition, the preferred leader first."""
         wanted = NewTopic(
             name,
             -1 if assignments else partitions,
@@ -471,7 +473,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return self.call(lambda server: server.partition_view(topic, partition))
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The broker that leads, -1 for none."""
+        """The broker that leads the partition; -1 if there is none."""
         return self.partition(topic, partition).leader
 
     def isr(self, topic: str, partition: int = 0) -> list[int]:
@@ -486,7 +488,7 @@ class Cluster(EndpointAddresses, Controls, Growth, Quorum):
         return self.call(lambda server: server.coordinator(TRANSACTION_STATE_TOPIC, transactional_id))
 
     def requests(self, **filters: Any) -> list[Request | ControlEvent]:
-        """The requests to all brokers, and what was done to the cluster, in order of time."""
+        """The requests to all brokers, and the actions on the cluster, in order of time."""
         found: dict[int, Request | ControlEvent] = {}
         which = {key: named(value) for key, value in filters.items()}
         for node in (*self.brokers.values(), *self.controllers.values()):

@@ -1,4 +1,4 @@
-"""What can be done to a cluster: stop and start brokers, cut the network, move leaders and replicas."""
+"""Actions on a cluster: stop and start brokers, cut the network, move leaders and replicas."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONTROLLER: Final = "controller"
-"""The controller's name where nodes are named: `partition_network([1, CONTROLLER], [2, 3])`."""
+"""The name of the controller in lists of nodes: `partition_network([1, CONTROLLER], [2, 3])`."""
 
 
 class Controls:
     """The verbs of `ottla.Cluster`. Each appears among the requests of its brokers.
 
-    A node that is broker and controller at once is named by its number or as a controller; what is done, is done to it.
+    A node that is both broker and controller can be named by its number or as a controller. Actions affect the whole
+    node.
     """
 
     if TYPE_CHECKING:  # provided by the cluster
@@ -72,7 +73,7 @@ class Controls:
         return self._do(node.restart())
 
     def pause(self, broker_id: int) -> None:
-        """Freeze a broker as SIGSTOP does: its connections stay, nothing is answered."""
+        """Freeze a broker as SIGSTOP does: its connections stay open, but it answers nothing."""
         node = self._process_of(broker_id)
         self._note(f"pause {broker_id}", [broker_id])
         self.call(lambda _: node.pause())
@@ -85,8 +86,8 @@ class Controls:
     def partition_network(self, *sides: Iterable[int | str]) -> None:
         """Cut the network between brokers: `partition_network([1], [2, 3])`. Clients still reach all of them.
 
-        The controller is with the larger side unless one names it: `partition_network([1, "controller"], [2, 3])`. With
-        a quorum, `["c1"], ["c2", "c3"]` cuts it; nodes on no side reach everyone.
+        The controller is on the larger side unless a side lists it: `partition_network([1, "controller"], [2, 3])`.
+        With a quorum, `["c1"], ["c2", "c3"]` cuts it; nodes on none of the sides reach all others.
         """
         shown = [list(side) for side in sides]
         named = [list(dict.fromkeys(self._node_id(node) for node in side)) for side in shown]
@@ -125,8 +126,8 @@ class Controls:
     def skew_clock(self, node: int | str, *, ms: int) -> None:
         """Set the clock of a node this far ahead of the others, or behind if negative; 0 corrects it.
 
-        The time of day is wrong there from then on: timestamps, retention, the ends of tokens and transactions. Time
-        that passes is measured by another clock, as in Kafka: sessions and request timeouts stay right.
+        From then on, the time of day is wrong there: timestamps, retention, the ends of tokens and transactions.
+        Durations are measured by another clock, as in Kafka, so sessions and request timeouts stay correct.
         """
         clock = self.clock_of(self._node_id(node))
         self._note(f"set the clock of {node} {abs(ms)} ms {'behind' if ms < 0 else 'ahead'}", [node])
@@ -142,19 +143,19 @@ class Controls:
     # -- controllers of a quorum -------------------------------------------------------------------------------
 
     def kill_controller(self, name: str | None = None) -> Any:
-        """End a controller as SIGKILL does; without a name the active one. The others elect another."""
+        """End a controller as SIGKILL does; without a name, the active one. The others elect a new one."""
         controller = self._controller_or_active(name)
         self._note(f"kill {controller.name}", [controller.name])
         return self._do(self._process_of(controller.name).kill())
 
     def stop_controller(self, name: str | None = None) -> Any:
-        """Stop a controller cleanly: the active one resigns first, and the others elect another at once."""
+        """Stop a controller cleanly: the active one resigns first, and the others elect a new one immediately."""
         controller = self._controller_or_active(name)
         self._note(f"stop {controller.name}", [controller.name])
         return self._do(self._process_of(controller.name).down())
 
     def start_controller(self, name: str | None = None) -> Any:
-        """Start a controller again, with its port and its data; without a name all that are down."""
+        """Start a controller again, with its port and its data; without a name, all that are down."""
         chosen = [self.controller(name)] if name else [c for c in self.controllers.values() if not c.is_running]
         self._note(f"start {', '.join(each.name for each in chosen)}", [each.name for each in chosen])
 
@@ -167,7 +168,7 @@ class Controls:
         return self._do(start())
 
     def pause_controller(self, name: str | None = None) -> None:
-        """Freeze a controller as SIGSTOP does; without a name the active one."""
+        """Freeze a controller as SIGSTOP does; without a name, the active one."""
         controller = self._controller_or_active(name)
         self._note(f"pause {controller.name}", [controller.name])
         self.call(lambda _: self._process_of(controller.name).pause())
@@ -194,7 +195,7 @@ class Controls:
         return self.controller(active)
 
     def _node_id(self, node: int | str) -> int:
-        """The node that a number, "c1" or "controller" names."""
+        """The node id for a number, "c1" or "controller"."""
         if node == CONTROLLER:
             return self._controller_or_active(None).node_id if self.controllers else CONTROLLER_ID
         if isinstance(node, str) and not node.isdecimal():
@@ -228,7 +229,7 @@ class Controls:
         self.call(lambda server: move_replicas(server, topic, partition, replicas))
 
     def elect_preferred(self) -> None:
-        """Give every partition back to its preferred leader, if that one is in sync."""
+        """Give every partition back to its preferred leader, if that replica is in sync."""
         self._note("elect preferred leaders", self.brokers)
         self.call(lambda server: server.controller.commit(server.controller.broker_changes.preferred()))
 

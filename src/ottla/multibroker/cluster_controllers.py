@@ -104,7 +104,7 @@ def make_controllers(
     config_of: Callable[[int], Config],
     options_of: Callable[[int, str], dict[str, Any]],
 ) -> dict[str, ClusterController]:
-    """The controllers by name. `options_of` gives clock, seed and disk of a node with a folder of this name."""
+    """The controllers by name. `options_of` returns the clock, seed and disk of a node with a folder of this name."""
     if not 1 <= count <= CONTROLLERS_MAX:
         raise ValueError(f"controllers={count}: a quorum has 1 to {CONTROLLERS_MAX}; 3 survive the loss of one")
     found = {}

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Progress = Callable[[int, int], object]
-"""Called with the number of moved partitions, and their total."""
+"""Called with the number of partitions moved so far, and the total."""
 
 
 class Growth:
-    """The verbs of `ottla.Cluster` that change how many brokers there are."""
+    """The methods of `ottla.Cluster` that change the number of brokers."""
 
     if TYPE_CHECKING:  # provided by the cluster
         nodes: ClusterNodes

@@ -66,7 +66,7 @@ _OF_ALL: Final = ("faults", "topics", "groups", "requests", "clock", "reset", "r
 
 
 def apply_verb(cluster: Cluster, verb: str, options: dict[str, Any]) -> Any:
-    """Run a verb with its options by name, as HTTP and scenarios give them."""
+    """Run a verb with its options by name, for HTTP and scenarios."""
     given = dict(options)
     sides = given.pop("sides", [])
     if "broker" in given:
@@ -110,7 +110,7 @@ class ClusterControlServer(ControlServer):
             raise HttpError(404, f"a cluster can {', '.join(VERBS)}")
         options = options_of(request)
         if verb == "drain":
-            options.setdefault("wait", False)  # it may take long: the client polls the progress
+            options.setdefault("wait", False)  # it may take a long time: the client polls the progress
         done = apply_verb(self._cluster, verb, options)
         if isawaitable(done):
             await done

@@ -31,7 +31,7 @@ class ClusterNodes:
     """A controller or a quorum of them, a network, and the brokers that are up."""
 
     def __init__(self, config: Config, clock: Clock, chance: Randomness) -> None:
-        """`config` is the controller's; the brokers bring their own."""
+        """`config` is for the controller; the brokers have their own."""
         self.clock = clock
         self._config = config
         self._chance = chance
@@ -108,13 +108,13 @@ class ClusterNodes:
         return quorum_link.QuorumLink(node, self)
 
     def fence(self, broker_id: int) -> None:
-        """Fence a broker that is gone, and tell everyone."""
+        """Fence a broker that is gone, and notify all nodes."""
         active = self._single or self.active_controller
         if active is not None:
             active.duties.fence(broker_id)
 
     def _observers(self) -> list[tuple[int, int]]:
-        """The brokers that the controller hears from, with their positions in its log."""
+        """The brokers that fetch from the controller, with their positions in its log."""
         return [
             (number, node.followed.last_offset + 1)
             for number, node in sorted(self.brokers.items())
@@ -143,7 +143,7 @@ class ClusterNodes:
             self._part_left(node.node_id)
 
     def _part_left(self, node_id: int) -> None:
-        """A broker or a controller is gone. The node is, unless it was both and the other one is still there."""
+        """A broker or a controller is gone. The node is gone too, unless its other part is still running."""
         parts = (self.brokers.get(node_id), self.controllers.get(node_id))
         if not any(part is not None and part.is_alive for part in parts):
             self.network.down(node_id)

@@ -1,4 +1,4 @@
-"""The configuration of each broker of a cluster: what they share, and what differs."""
+"""The configuration of each broker of a cluster: the shared settings and the differences."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ottla.multibroker.controller import CONTROLLER_ID
 BROKERS_MAX: Final = 32
 _PORT_MAX: Final = 65535
 CONTROLLER_PORTS_ABOVE: Final = 1000
-"""How far the port of the first controller is above that of the first broker: the cluster can grow in between."""
+"""The distance from the port of the first broker to that of the first controller. The cluster can grow in between."""
 _QUICK: Final = {
     # Kafka takes nine seconds to notice that a broker is gone; a test need not wait that long.
     "broker.session.timeout.ms": 1000,
     "broker.heartbeat.interval.ms": 100,
     "replica.fetch.backoff.ms": 100,
     "replica.lag.time.max.ms": 3000,
-    # A controller is replaced within a second; Kafka takes two to four.
+    # A controller is replaced within a second; Kafka takes two to four seconds.
     "controller.quorum.election.timeout.ms": 200,
     "controller.quorum.fetch.timeout.ms": 500,
 }
@@ -46,7 +46,7 @@ def defaults(brokers: int, preset: str | None) -> dict[str, object]:
 
 
 class Configs:
-    """The configurations of the nodes, made from the one that they share."""
+    """The configurations of the nodes, derived from the shared one."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Configs:
         controllers: int | None = None,
         combined: bool = False,
     ) -> None:
-        """`combined` says that the first brokers are the controllers, too."""
+        """`combined` means that the first brokers are also the controllers."""
         _check_combined(brokers, controllers, combined)
         self._controllers = controllers
         self._combined = controllers or 0 if combined else 0
@@ -88,7 +88,7 @@ class Configs:
         return self._shared.with_static({"node.id": CONTROLLER_ID})
 
     def add(self, number: int, rack: str | None, settings: Mapping[str, object] | None) -> None:
-        """One more broker."""
+        """Add the configuration of one more broker."""
         if rack is not None:
             self._racks[number] = rack
         if settings:
@@ -147,7 +147,7 @@ def _check_combined(brokers: int, controllers: int | None, combined: bool) -> No
 
 
 def _stride(lists: Sequence[Sequence[Listener]], brokers: int) -> int:
-    """How far the ports of one broker are from those of the next: the smallest number that keeps all of them
+    """The distance from the ports of one broker to those of the next: the smallest number that keeps all ports
     different.
     """
     fixed = [sorted(listener.port for listener in listeners if listener.port) for listeners in lists]

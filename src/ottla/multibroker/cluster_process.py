@@ -1,4 +1,4 @@
-"""What lives and dies together in a cluster: a broker, a controller, or both (`process.roles=broker,controller`)."""
+"""A process of a cluster: a broker, a controller, or both (`process.roles=broker,controller`)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 
 class NodeProcess:
-    """One node of a cluster, with what runs on it."""
+    """One node of a cluster, with the parts that run on it."""
 
     def __init__(
         self, broker: ClusterBroker | None, controller: ClusterController | None, has_majority: Callable[[], bool]
     ) -> None:
-        """`has_majority` says whether enough controllers are up to elect one."""
+        """`has_majority` returns whether enough controllers are up to elect one."""
         self.broker = broker
         self.controller = controller
         self._has_majority = has_majority
 
     @property
     def _parts(self) -> list[ClusterBroker | ClusterController]:
-        """The broker stops before its controller."""
+        """The parts of the node. The broker stops before its controller."""
         return [part for part in (self.broker, self.controller) if part is not None]
 
     @property
     def _running(self) -> list[ClusterBroker | ClusterController]:
-        """The parts to act on; if none runs, the first one, which says so."""
+        """The parts to act on. If none runs, the first one, whose error reports this."""
         return [part for part in self._parts if part.is_running] or self._parts[:1]
 
     async def kill(self) -> None:
-        """Both at once."""
+        """Kill all parts at the same time."""
         await self.end_start()
         await asyncio.gather(*(part.kill() for part in self._running))
 
@@ -44,7 +44,7 @@ class NodeProcess:
             await part.down()
 
     async def up(self) -> None:
-        """Start what is down. A broker with a controller beside it starts when a majority of controllers is up."""
+        """Start the parts that are down. On a combined node, the broker starts when a majority of controllers is up."""
         broker, controller = self.broker, self.controller
         if broker is None or controller is None:
             await self._parts[0].up()
@@ -56,7 +56,7 @@ class NodeProcess:
             await broker.starting
 
     async def end_start(self) -> None:
-        """A start that waits for other controllers is over."""
+        """End a start that waits for other controllers."""
         if self.broker is None or self.broker.starting is None:
             return
         starting, self.broker.starting = self.broker.starting, None

@@ -1,4 +1,4 @@
-"""The controllers of `ottla.Cluster(controllers=3)`: who is active, and their start."""
+"""The controllers of `ottla.Cluster(controllers=3)`: which one is active, and their start."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Quorum:
 
     @property
     def active_controller(self) -> str | None:
-        """The name of the controller that leads the quorum, such as "c1"; None while there is none."""
+        """The name of the controller that leads the quorum, such as "c1"; None while no controller leads it."""
         active = self.call(lambda server: server.nodes.active_controller)
         return None if active is None else self._name_of(active.node_id)
 
@@ -45,7 +45,7 @@ class Quorum:
         return next((name for name, each in self.controllers.items() if each.node_id == node_id), None)
 
     def _process_of(self, node: int | str) -> NodeProcess:
-        """The node that a broker's number or a controller's name names, with everything on it."""
+        """The node of a broker (by number) or a controller (by name), with everything on it."""
         name = node if isinstance(node, str) else self._name_of(node)
         controller = None if name is None else self.controller(name)
         broker = self.broker(node) if isinstance(node, int) else self.brokers.get(self.controller(node).node_id)
@@ -63,7 +63,7 @@ class Quorum:
 
     @property
     def bootstrap_controllers(self) -> str:
-        """What to give Kafka's tools as `--bootstrap-controller`: all controllers, also those that are down."""
+        """The value for `--bootstrap-controller` of Kafka's tools: all controllers, including those that are down."""
         if not self.controllers:
             raise ValueError("the controller has no address; make the cluster with controllers=3")
         return ",".join("{}:{}".format(*controller.address) for controller in self.controllers.values())
@@ -86,7 +86,7 @@ class Quorum:
             controller.node.register_with_active()
 
     def _await_controller(self) -> None:
-        """After a fail-over there is a moment without a controller. On its own loop a caller cannot wait for it."""
+        """Wait for a controller: after a failover there is none for a moment. A caller on its loop cannot wait."""
         if self.controllers and self.active_controller is None:
             if not self._is_elsewhere:
                 raise RuntimeError("no controller is active now: `await cluster.wait_for_controller()` first")

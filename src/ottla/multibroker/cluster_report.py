@@ -1,4 +1,4 @@
-"""The report of a failed test about its cluster."""
+"""The report on the cluster of a failed test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def cluster_report(cluster: Cluster) -> str:
-    """The report as text: the brokers, the partitions and what was done to them, then the report of a broker."""
+    """The report as text: the brokers, the partitions and the actions on them, then the report on a broker."""
     state = cluster.describe()
     lines = [f"broker {number}: {what}" for number, what in state["brokers"].items()]
     for topic, partitions in state["topics"].items():

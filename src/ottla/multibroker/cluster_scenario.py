@@ -1,4 +1,4 @@
-"""Scenarios on a cluster: the steps of a scenario on one broker, and the verbs of a cluster.
+"""Scenarios on a cluster: the steps of a scenario on one broker, plus the verbs of a cluster.
 
     steps:
       - error: {api: Produce, error: NOT_LEADER_OR_FOLLOWER, broker: 2}
@@ -7,7 +7,7 @@
       - partition_network: [[1], [2, 3]]
       - move_leader: {topic: orders, partition: 0, to: 3}
 
-Faults apply to all brokers unless `broker` names one.
+Faults apply to all brokers unless `broker` selects one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _OF_ONE_BROKER = ("down", "up", "kill", "restart")
 _NAMED_BY_VALUE = {"wait_in_sync": "topic", "partition_network": "sides"}
-"""The option that a plain value of a step means; otherwise a broker's number or a controller's name."""
+"""The option that a plain value of a step sets; otherwise it is a broker's number or a controller's name."""
 
 
 class ClusterRun(Run):
@@ -69,5 +69,5 @@ class ClusterRun(Run):
 
 
 async def run_on_cluster(cluster: Cluster, scenario: Scenario) -> list[dict[str, Any]]:
-    """On the cluster's loop."""
+    """Run a scenario on the cluster's loop."""
     return await run_steps(ClusterRun(cluster), scenario)

@@ -1,4 +1,4 @@
-"""A topic of a cluster: appended records can be read when the followers have them."""
+"""A topic of a cluster: consumers can read appended records when the followers have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClusterTopic(Topic):
-    """What `Cluster.topic` returns. Its waits block, or are awaited on an event loop."""
+    """The result of `Cluster.topic`. Its waits block, or are awaited on an event loop."""
 
     @abstractmethod
     def wait_for(self, condition: Condition = any_record, *, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
@@ -43,7 +43,7 @@ class ClusterTopic(Topic):
                 watcher.stop()
 
     def _is_on_its_way(self, server: ClusterServer, index: int, end: int) -> bool:
-        """Whether followers will get the records soon: not if a test keeps one of them away."""
+        """Whether followers will get the records soon. They will not if a test has cut off one of them."""
         state, network = server.state(self.name, index), server.nodes.network
         undisturbed = all(each == state.leader or network.is_direct(state.leader, each) for each in state.isr)
         return undisturbed and server.leader(self.name, index).high_watermark < end
@@ -54,7 +54,7 @@ class AsyncClusterTopic(AsyncTopic, ClusterTopic):
 
 
 class SyncClusterTopic(SyncTopic, ClusterTopic):
-    """A topic of a cluster that has a thread of its own."""
+    """A topic of a cluster that runs in its own thread."""
 
     wait_for = BlockingTopic.wait_for
     wait_for_all = BlockingTopic.wait_for_all

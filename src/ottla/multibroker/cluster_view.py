@@ -49,7 +49,7 @@ class PartitionView:
 
 
 class ClusterServer:
-    """What helpers that inspect a broker use of a cluster."""
+    """The interface of a cluster for helpers that inspect a broker."""
 
     def __init__(self, nodes: ClusterNodes) -> None:
         self.nodes = nodes
@@ -61,7 +61,7 @@ class ClusterServer:
 
     @property
     def as_server(self) -> Any:
-        """For helpers that inspect a server: this class has what they use."""
+        """This object as a server, for helpers that inspect one: this class has everything that they use."""
         return self
 
     @property
@@ -93,7 +93,7 @@ class ClusterServer:
         return known.partitions[internal_partition(key, len(known.partitions))].leader
 
     def coordinating(self, topic: str, key: str) -> Any:
-        """The broker that coordinates `key`. Without the topic it is any broker, whose error says what is missing."""
+        """The broker that coordinates `key`. Without the internal topic, any broker: its error says what is missing."""
         if topic not in self.metadata.topics:
             return self.running[0] if self.running else self
         node = self.nodes.brokers.get(self.coordinator(topic, key))

@@ -1,4 +1,4 @@
-"""The controller of a cluster in one process: only it writes the metadata, and all brokers follow.
+"""The controller of a cluster in one process. Only the controller writes the metadata, and all brokers follow it.
 
 It is a separate node, as in a KRaft cluster with dedicated controllers, and it does not fail: it is for tests of broker
 failures. It keeps its log, `__cluster_metadata-0`, in its own folder.
@@ -47,7 +47,7 @@ class _Remembering(MetadataImage):
 
 
 class ControllerNode:
-    """One controller, alone, with its log."""
+    """A single controller with its log."""
 
     node_id = CONTROLLER_ID
 
@@ -70,9 +70,9 @@ class ControllerNode:
         self.duties: ControllerDuties
         self.cluster_id = ""
         self.quotas: Quotas | None = None
-        """The quotas for changes to topics, which are counted here and not by each broker."""
+        """The quotas for changes to topics. They are counted here and not by each broker."""
         self.batches: list[int] = []
-        """The end of each append in the replayed records: brokers take them one by one."""
+        """The end of each append in the replayed records: brokers apply the appends one by one."""
         self.on_append: Callable[[], None] = lambda: None
 
     # -- life --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the active controller does: it handles heartbeats, fences silent brokers and changes partitions.
+"""The duties of the active controller: it handles heartbeats, fences silent brokers and changes partitions.
 
 Its decisions become records of the metadata log, which its owner keeps.
 """
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKS_PER_SESSION = 18
-"""How often sessions are checked: for nine seconds, twice a second."""
+"""How often sessions are checked: twice a second for a session of nine seconds."""
 
 Change = AlterPartitionRequest.PartitionData
 Changed = AlterPartitionResponse.PartitionData
@@ -58,7 +58,7 @@ class ControllerDuties:
     def __init__(
         self, config: Config, clock: Clock, timer: Timer, controller: Controller, last_offset: Callable[[], int]
     ) -> None:
-        """`last_offset` gives the last offset of the metadata log."""
+        """`last_offset` returns the last offset of the metadata log."""
         self.config = config
         self.clock = clock
         self._timer = timer
@@ -75,7 +75,7 @@ class ControllerDuties:
         return self.controller.image
 
     def begin(self, *, takes_over: bool = False) -> None:
-        """After a change of the active controller, registered brokers get a full session from now on."""
+        """Become active. Registered brokers get a full session from now on."""
         if takes_over:
             now_ms = self.clock.monotonic_ms()
             self._heard_ms = {broker.broker_id: now_ms for broker in self.image.live_brokers()}
@@ -99,7 +99,7 @@ class ControllerDuties:
     # -- brokers -----------------------------------------------------------------------------------------------
 
     def register(self, record: stored.RegisterBrokerRecord, previous_epoch: int) -> int:
-        """A broker starts; returns its epoch.
+        """Register a broker that starts, and return its epoch.
 
         `previous_epoch` is the epoch at its last clean stop, or -1. Apache Kafka makes a broker wait until its old
         session expires; here the new registration ends the old session.
@@ -124,7 +124,7 @@ class ControllerDuties:
 
         A broker that has read its own registration is unfenced.
 
-        `offline_folders` are the ids of data folders that failed: the broker loses what it has there (KIP-858).
+        `offline_folders` are the ids of data folders that failed: the broker loses its replicas there (KIP-858).
         """
         known = self.check_epoch(broker_id, epoch)
         self._hear(broker_id)
@@ -139,7 +139,7 @@ class ControllerDuties:
         self._heard_ms[broker_id] = self.clock.monotonic_ms()
 
     def check_epoch(self, broker_id: int, epoch: int) -> BrokerState:
-        """Refuse a broker of an earlier start, and one that is not registered, as in Kafka."""
+        """Refuse a broker with the epoch of an earlier start, and one that is not registered, as in Kafka."""
         known = self.image.brokers.get(broker_id)
         if known is None or known.epoch != epoch:
             raise StaleBrokerEpoch()
@@ -193,7 +193,7 @@ class ControllerDuties:
         return self.alter_partition(request)
 
     def assign_replicas_to_dirs(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
-        """A broker says in which of its data folders it has replicas; in one that failed it cannot lead."""
+        """A broker reports which of its data folders hold its replicas. It cannot lead replicas in a failed folder."""
         self.check_epoch(request.broker_id, request.broker_epoch)
         answer = AssignReplicasToDirsResponse
         response = answer(error_code=NONE)
@@ -223,7 +223,7 @@ class ControllerDuties:
         return NONE if broker_id in partition.replicas else NotLeaderOrFollower.code
 
     def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        """A leader wants another ISR (KIP-497). Broker epochs keep out replicas from before a restart (KIP-903)."""
+        """Change the ISR for its leader (KIP-497). Broker epochs keep out replicas from before a restart (KIP-903)."""
         self.check_epoch(request.broker_id, request.broker_epoch)
         response = AlterPartitionResponse(error_code=NONE)
         records: list[Message] = []

@@ -1,4 +1,4 @@
-"""How a broker of a cluster reaches the controller: the one that does not fail, or the leader of a quorum."""
+"""The connection of a broker to the controller: to a single controller, or to the leader of a quorum."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ActiveController(Protocol):
     @property
     def quotas(self) -> Quotas | None: ...
     def when_committed(self, value: Any) -> Answer[Any]:
-        """The value, when everything written so far is committed."""
+        """Return the value when everything written so far is committed."""
 
 
 Work = Callable[[ActiveController], Any]
@@ -59,7 +59,7 @@ class ControllerLink(Protocol):
         """Read the metadata up to its end, and follow it from now on."""
 
     def register(self, record: stored.RegisterBrokerRecord, previous_epoch: int) -> None:
-        """Start to register; `await registered()` waits for the end."""
+        """Start the registration; `await registered()` waits until it is complete."""
 
     async def registered(self) -> None: ...
 
@@ -67,16 +67,16 @@ class ControllerLink(Protocol):
         """Call the controller. `answered` gets its result, a KafkaError or Unreachable."""
 
     def ask(self, work: Work) -> Answer[Any]:
-        """The same for a client's request, which waits as long as clients do."""
+        """Like `call`, for a client's request, which waits as long as clients do."""
 
     def controller(self) -> Controller:
         """The controller itself, for direct calls."""
 
     def way_open(self) -> None:
-        """The network was repaired."""
+        """Called when the network was repaired."""
 
     def metadata_appended(self) -> None:
-        """The controller wrote something."""
+        """Called when the controller appended records."""
 
     def close(self) -> None: ...
 
@@ -129,7 +129,7 @@ class LinkToOne:
         self._node.broker_epoch = self._remote.duties.register(record, previous_epoch)
 
     async def registered(self) -> None:
-        """`register` has already done it."""
+        """Nothing to wait for: `register` has already finished."""
 
     def call(self, work: Work, answered: Answered) -> None:
         node, remote = self._node, self._remote
@@ -175,4 +175,4 @@ class LinkToOne:
             node.network.send(CONTROLLER_ID, node.node_id, self._reader.catch_up, lambda: None)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the link holds no resources."""

@@ -1,8 +1,8 @@
-"""Followers: one fetch after the other from each leader, until this broker's logs are as long as the leader's.
+"""Followers: they fetch from each leader, one request at a time, until this broker's logs are as long as the leader's.
 
-Each request has the end of a log and the leader epoch of its last record. If the logs have diverged, the leader answers
-where (KIP-595), and the follower truncates there and asks again. This takes as many rounds as there were leaders in
-between, and loses nothing that was committed (KIP-101, KIP-279).
+Each request has the end of a log and the leader epoch of its last record. If the logs have diverged, the leader
+returns the position (KIP-595), and the follower truncates there and fetches again. This takes as many rounds as there
+were leaders in between, and loses nothing that was committed (KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReplicaFetchers:
             fetcher.partitions.clear()
 
     def placed(self, partition: Partition) -> None:
-        """A partition became leader or follower, or is gone: update the fetchers."""
+        """Update the fetchers: a partition became leader or follower, or is gone."""
         if self._closed:
             return
         key = (partition.topic_id, partition.index)
@@ -103,7 +103,7 @@ class Fetcher:
         if not self._asking:
             self._fetch()
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- sending requests --------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
         topics: dict[bytes, FetchRequest.FetchTopic] = {}
@@ -185,7 +185,7 @@ class Fetcher:
         )
 
     def _rest(self, key: Key) -> None:
-        """Leave a partition alone for `replica.fetch.backoff.ms`."""
+        """Do not fetch a partition for `replica.fetch.backoff.ms`."""
         self._resting.add(key)
 
         def wake() -> None:
@@ -196,7 +196,7 @@ class Fetcher:
 
         self._node.broker.timer.schedule(self._node.broker.config["replica.fetch.backoff.ms"], wake)
 
-    # -- taking ------------------------------------------------------------------------------------------------
+    # -- applying answers --------------------------------------------------------------------------------------
 
     def _take(self, key: Key, partition: Partition, data: FetchResponse.PartitionData) -> None:
         try:
@@ -221,7 +221,7 @@ class Fetcher:
         before = (part.log_end_offset, part.epochs.latest)
         partition.truncate(place_to_cut(partition, parting.epoch, parting.end_offset))
         if (part.log_end_offset, part.epochs.latest) == before:
-            self._rest(key)  # the same question would get the same answer
+            self._rest(key)  # the same request would get the same answer
 
     def _append(self, partition: Partition, data: FetchResponse.PartitionData) -> None:
         records: Any = data.records
@@ -231,7 +231,7 @@ class Fetcher:
         for batch in found:
             if not batch.crc_ok():
                 raise CorruptMessage(f"offset {batch.base_offset} came damaged from broker {self._leader_id}")
-        # A read starts at a batch; the one that holds the offset may begin before it.
+        # A read starts at a batch, and the batch that contains the offset may begin before the offset.
         found = [batch for batch in found if batch.base_offset >= partition.log.log_end_offset]
         partition.append_as_follower(found, data.high_watermark, data.log_start_offset)
         throttle = self._node.fetchers.throttle
@@ -241,7 +241,7 @@ class Fetcher:
     # -- out of range ------------------------------------------------------------------------------------------
 
     def _find_place(self, key: Key, partition: Partition) -> None:
-        """The leader's log is shorter, or starts later: ask where, and continue there."""
+        """The leader's log is shorter or starts later: look up the position, and continue there."""
         node = self._node
         epoch = partition.state.leader_epoch
 
@@ -283,7 +283,7 @@ class Fetcher:
     def _begin_within(partition: Partition, leader_end: int, leader_start: int) -> bool:
         part = partition.log
         if leader_end < part.log_end_offset:
-            # Only an unclean election leaves a leader with less than was replicated.
+            # Only an unclean election leaves a leader with fewer records than were replicated.
             logger.warning("%s: cut to the leader's end, %d of %d", part.name, leader_end, part.log_end_offset)
             partition.truncate(leader_end)
         elif leader_start > part.log_end_offset:
@@ -294,7 +294,7 @@ class Fetcher:
 
 
 def place_to_cut(partition: Partition, epoch: int, end_offset: int) -> int:
-    """Where to cut a follower's log if the leader's log ends at `end_offset` for `epoch`."""
+    """The offset at which to truncate a follower's log if the leader's log ends at `end_offset` for `epoch`."""
     part = partition.log
     if end_offset < 0:
         return part.high_watermark
@@ -302,6 +302,6 @@ def place_to_cut(partition: Partition, epoch: int, end_offset: int) -> int:
     if own_epoch < 0:
         return min(end_offset, part.log_end_offset)
     if own_epoch != epoch:
-        # We have no records of that epoch: cut to the end of our next older one, and ask again with that one.
+        # We have no records of that epoch: truncate to the end of our next older epoch, and ask again with that epoch.
         return min(own_end, part.log_end_offset)
     return min(own_end, end_offset)

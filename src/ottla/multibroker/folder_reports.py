@@ -1,7 +1,7 @@
-"""What a broker of a cluster tells the controller of its data folders: which hold what, and which have failed.
+"""The reports of a broker to the controller about its data folders: their replicas, and failed folders.
 
-The first is AssignReplicasToDirs, the second a part of the heartbeat (KIP-858). Both are sent until the controller has
-them.
+Replicas are reported with AssignReplicasToDirs, failed folders in the heartbeat (KIP-858). Both are sent until the
+controller has them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Partition = AssignReplicasToDirsRequest.PartitionData
 
 
 class FolderReports:
-    """Of one broker."""
+    """The reports of one broker."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -38,14 +38,14 @@ class FolderReports:
         self.failed: list[bytes] = []
         """The folders that failed since the start."""
         self._unknown: set[bytes] = set()
-        """Those of them that the controller does not know of."""
+        """Failed folders that the controller does not know about yet."""
 
     def registered(self) -> None:
-        """The controller knows this start of the broker."""
+        """Called when the controller knows this start of the broker."""
         self._is_registered = True
         self._send()
 
-    # -- which hold what ---------------------------------------------------------------------------------------
+    # -- replicas in folders -----------------------------------------------------------------------------------
 
     def assign(self, assigned: Sequence[Assignment]) -> None:
         self._assigned.update(((topic_id, index), directory) for topic_id, index, directory in assigned)
@@ -65,7 +65,7 @@ class FolderReports:
                 return
             if error is None:
                 for key, directory in sent.items():
-                    if self._assigned.get(key) == directory:  # else it was moved meanwhile
+                    if self._assigned.get(key) == directory:  # otherwise it was moved in the meantime
                         del self._assigned[key]
                 self._send()
             else:
@@ -76,10 +76,10 @@ class FolderReports:
 
         node.link.call(assign, answered)
 
-    # -- which have failed -------------------------------------------------------------------------------------
+    # -- failed folders ----------------------------------------------------------------------------------------
 
     def report_failed(self, directory_ids: Sequence[bytes]) -> None:
-        """Do not wait for the next heartbeat. A broker that cannot report this stops: others think that it leads."""
+        """Report without waiting for the next heartbeat. If that fails, the broker stops: others think it leads."""
         node = self._node
         self.failed += directory_ids
         self._unknown.update(directory_ids)
@@ -88,7 +88,7 @@ class FolderReports:
         node.heartbeat_now()
 
     def heard(self, directory_ids: Iterable[bytes]) -> None:
-        """The controller has answered a heartbeat that named these."""
+        """The controller has answered a heartbeat with these folders."""
         self._unknown.difference_update(directory_ids)
 
     def _time_is_up(self) -> None:

@@ -40,7 +40,7 @@ class _Hanging:
 
 
 class Network:
-    """Who reaches whom, and how fast."""
+    """Which nodes can reach each other, and how fast."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timer: Timer) -> None:
         self._loop = loop
@@ -54,7 +54,7 @@ class Network:
         self.on_change: Callable[[], None] = lambda: None
         """Called when a cut or a pause ends."""
 
-    # -- what is the matter ------------------------------------------------------------------------------------
+    # -- problems ----------------------------------------------------------------------------------------------
 
     def up(self, node: int) -> None:
         self._up.add(node)
@@ -81,7 +81,7 @@ class Network:
         return node in self._held
 
     def cut(self, sides: Collection[Collection[int]]) -> None:
-        """Cut the network between the sides; nodes on no side reach all."""
+        """Cut the network between the sides; nodes that are on none of the sides reach all others."""
         for number, side in enumerate(sides):
             for other in list(sides)[number + 1 :]:
                 self._cut.update(frozenset((a, b)) for a in side for b in other if a != b)
@@ -189,7 +189,7 @@ class Network:
         self.send(source, target, deliver, lost)
 
     def call(self, source: int, target: int, serve: Callable[[], Any]) -> Reply[Any]:
-        """The same as `ask`; the answer is a reply."""
+        """Like `ask`, but returns a reply."""
         reply: Reply[Any] = Reply()
 
         def answered(value: Any, error: Exception | None) -> None:
@@ -205,8 +205,8 @@ class Network:
 def sides_of(groups: Iterable[Iterable[int]], brokers: Iterable[int], controllers: Sequence[int]) -> list[list[int]]:
     """The sides of a partition.
 
-    Controllers that no side names are with the most brokers, or else the first named, unless they are brokers, too.
-    Where only controllers are named, brokers reach all of them.
+    Controllers that no side lists join the side with the most brokers, or else the first side, unless they are also
+    brokers. If the sides list only controllers, brokers reach all of them.
     """
     sides = [list(group) for group in groups]
     named = [node for side in sides for node in side]

@@ -39,7 +39,7 @@ REGISTRATION_RETRY_MS = 50
 
 
 class NodeReplication:
-    """The replication context of a broker: what the leaders on it need."""
+    """The replication context of a broker, for the leaders on it."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -79,9 +79,9 @@ class BrokerNode(Topology):
         self.fetchers: ReplicaFetchers
         self.broker_epoch = -1
         self.is_alive = False
-        """From the start to the end, paused or not."""
+        """True from the start to the end, even while paused."""
         self.serves_peers = False
-        """A node whose broker is down can be up: as a controller."""
+        """A node whose broker is down can still be up as a controller."""
         self._min_isr: dict[str, int] = {}
         self._min_isr_version = -1
         self.followed: FollowedMetadata
@@ -115,7 +115,7 @@ class BrokerNode(Topology):
         return self.cluster.network
 
     def peer_server(self, broker_id: int) -> PeerServer:
-        """What answers on another broker."""
+        """The server of another broker, which answers requests."""
         peer = self.cluster.brokers[broker_id]
         if not peer.serves_peers:
             raise Unreachable(f"broker {broker_id} does not run")
@@ -126,7 +126,7 @@ class BrokerNode(Topology):
         return self.broker_epoch  # even if it was unregistered
 
     def unaddressed(self, listener: str) -> Container[int]:
-        """All brokers are on this machine: one client address is enough for all that listen on all interfaces."""
+        """All brokers are on this machine: one client address is enough for all that listen on every interface."""
         nodes = self.cluster.brokers.items()
         return {number for number, node in nodes if listener in node.broker.wildcard_listeners}
 
@@ -203,9 +203,9 @@ class BrokerNode(Topology):
         )
 
     def before_stop(self) -> None:
-        """Hand over to others, as Kafka does, unless the whole cluster stops."""
+        """Hand over leadership to other brokers, as Kafka does, unless the whole cluster stops."""
         if not self.cluster.is_stopping and self.broker.config["controlled.shutdown.enable"]:
-            # Unregistered or unreachable: there is nothing to hand over, or no one to take it.
+            # Unregistered or unreachable: there is nothing to hand over, or no broker to take over.
             self.link.call(
                 lambda active: active.duties.begin_shutdown(self.node_id, self.broker_epoch), lambda *_: None
             )
@@ -227,7 +227,7 @@ class BrokerNode(Topology):
             self.cluster.fence(self.node_id)
 
     def pause(self) -> None:
-        """Like SIGSTOP: nothing runs, nothing is answered, connections stay open."""
+        """Freeze, as SIGSTOP does: nothing runs, requests get no answer, and connections stay open."""
         self.network.pause(self.node_id)
         self.broker.pause()
 
@@ -266,13 +266,13 @@ class BrokerNode(Topology):
         self.folder_reports.assign(assigned)
 
     def followed_way_open(self) -> None:
-        """Continue to read, if the controller can be reached."""
+        """Continue reading, if the controller can be reached."""
         if self.is_alive:
             self.link.way_open()
             self.fetchers.go_on()
 
     def metadata_appended(self) -> None:
-        """The controller wrote something: read it now, or when the network allows it."""
+        """Read the records that the controller appended: now, or when the network allows it."""
         self.link.metadata_appended()
 
     def propose(self, leadership: Leadership, isr: list[int]) -> None:
@@ -285,7 +285,7 @@ class BrokerNode(Topology):
             partition_index=state.index,
             leader_epoch=leadership.leader_epoch,
             new_isr_with_epochs=[
-                # For one that has not fetched yet, use the epoch in the metadata.
+                # For a replica that has not fetched yet, use the epoch in the metadata.
                 member(
                     broker_id=replica, broker_epoch=brokers[replica].epoch if epochs[replica] < 0 else epochs[replica]
                 )

@@ -1,4 +1,4 @@
-"""The clock of one node: the cluster's time, and how wrong this node has it."""
+"""The clock of one node: the cluster's time plus the error of this node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class NodeClock:
-    """The time of day may be wrong on a node. Durations are right: they are measured with another clock."""
+    """The time of day may be wrong on a node. Durations are correct: they are measured with another clock."""
 
     __slots__ = ("_clock", "monotonic_ms", "skew_ms")
 

@@ -1,6 +1,6 @@
 """A controller of a quorum: a node with its own listener and a copy of the metadata log.
 
-It runs as a `server.Broker` that holds no partitions: listeners, TLS, SASL, ACLs and the record of requests are the
+It runs as a `server.Broker` that holds no partitions: listeners, TLS, SASL, ACLs and the log of requests are the
 same as a broker's. Its registry has the APIs that Kafka's controllers serve.
 """
 
@@ -53,7 +53,7 @@ OF_THE_QUORUM = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RA
 
 
 def controller_registry(node: QuorumController, registry: Registry) -> Registry:
-    """Only the active controller answers for the cluster, and only what is committed."""
+    """The APIs of a controller. Only the active one answers for the cluster, and only with committed data."""
 
     def wrap(api: Api) -> Handler:
         if api.key == ApiKey.FETCH:
@@ -181,7 +181,7 @@ class QuorumController(Topology):
         return self.image.folder_for_new(broker_id)
 
     def open_logs(self) -> None:
-        """There are no partitions."""
+        """Do nothing: a controller has no partitions."""
 
     def register(self) -> None:
         """Register with the active controller, when there is one."""
@@ -233,7 +233,7 @@ class QuorumController(Topology):
     # -- becoming active ---------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Become active: the image has everything that was committed."""
+        """Become active: the image contains everything that was committed."""
         logger.info("controller %d is active in epoch %d", self.node_id, self.raft.replica.epoch)
         broker = self.broker
         if METADATA_VERSION not in self.image.features:

@@ -1,6 +1,6 @@
-"""How a broker follows a quorum: it observes the metadata log, and sends to the controller that leads it.
+"""Connects a broker to a quorum: it observes the metadata log, and sends requests to the controller that leads it.
 
-If a controller is gone or no longer leads, its requests are sent again to the next one, as Kafka's brokers do.
+If a controller is gone or no longer leads, its requests are sent again to the next leader, as Kafka's brokers do.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Call:
 
 
 class QuorumLink:
-    """To the leader of the quorum, as this broker knows it."""
+    """The link to the leader of the quorum, as far as this broker knows it."""
 
     def __init__(self, node: BrokerNode, cluster: ClusterNodes) -> None:
         self._node = node
@@ -66,7 +66,7 @@ class QuorumLink:
         self.cluster_id = cluster.cluster_id
         self._raft: RaftNode | None = None
         self._is_shared = False
-        """Whether the replica is that of the controller on the same node."""
+        """Whether the replica is shared with the controller on the same node."""
         self._followed: FollowedMetadata | None = None
         self._applied_to = 0
         self._loaded = 0
@@ -79,7 +79,7 @@ class QuorumLink:
     # -- following ---------------------------------------------------------------------------------------------
 
     def is_ready(self) -> bool:
-        """Whether it knows a leader, and has read what that leader had committed."""
+        """Whether the broker knows a leader, and has read everything that this leader had committed."""
         if self._raft is None:
             self._raft = self._shared() or self._observe()
             self._raft.on_step.append(self._step)
@@ -91,7 +91,7 @@ class QuorumLink:
         return isinstance(replica.role, Follower) and replica.role.is_caught_up
 
     def _shared(self) -> RaftNode | None:
-        """A node that is a controller, too, has one copy of the log for both."""
+        """A node that is also a controller has one copy of the log for both roles."""
         controller = self._cluster.controllers.get(self._node.node_id)
         self._is_shared = controller is not None and controller.is_alive
         return controller.raft if controller is not None and controller.is_alive else None

@@ -1,4 +1,4 @@
-"""The metadata log of a controller in a quorum: committed records are replayed, and the leader replays what it writes.
+"""The metadata log of a controller in a quorum. It replays committed records; the leader also replays what it writes.
 
 A replaced leader may have replayed records that nobody else has. Then its image is rebuilt from committed records, and
 requests that waited for the lost records fail with NOT_CONTROLLER.
@@ -45,12 +45,12 @@ class QuorumMetadata:
         self._bytes_since_snapshot = 0
         self._subscribers: list[Subscriber] = []
         self.applied_to = 0
-        """The offset after the last record that the image has."""
+        """The offset after the last record in the image."""
         self._loaded = 0
         self._claimed: Leader | None = None
         self._waiting: list[tuple[int, Reply[Any], Any]] = []
         self.on_claim: Callable[[], None] = lambda: None
-        """Called when this controller becomes the active one, with everything that was committed in its image."""
+        """Called when this controller becomes active and its image contains everything that was committed."""
         self.on_lost: Callable[[], None] = lambda: None
         self.on_rebuilt: Callable[[], None] = lambda: None
         """Called after the image was rebuilt."""
@@ -62,7 +62,7 @@ class QuorumMetadata:
         self.raft.on_step.append(self.follow)
         self._load_snapshot()
 
-    # -- what it says ------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
@@ -122,7 +122,7 @@ class QuorumMetadata:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Message]) -> None:
-        """Write records and replay them. They are committed when `when_committed` says so."""
+        """Write records and replay them. Use `when_committed` to learn when they are committed."""
         if self._claimed is None:
             raise NotController
         replica = self.raft.replica
@@ -135,7 +135,7 @@ class QuorumMetadata:
         self.raft.step()
 
     def write_control(self, batch: bytearray) -> None:
-        """Write a record for the quorum itself, which no image keeps."""
+        """Write a record for the quorum itself. Images do not contain it."""
         if self._claimed is None:
             raise NotController
         first = self.raft.replica.log.end_offset
@@ -146,7 +146,7 @@ class QuorumMetadata:
         self.raft.step()
 
     def when_committed(self, value: Any) -> Answer[Any]:
-        """The value, as soon as everything that was written so far is committed."""
+        """Return the value as soon as everything that was written so far is committed."""
         log = self.raft.replica.log
         is_committed = log.high_watermark >= log.end_offset
         # A leader that removed itself from the voters resigned with that commit.

@@ -1,4 +1,4 @@
-"""What a controller of a quorum answers to other nodes: the quorum's own requests, and those of brokers."""
+"""The requests that a controller of a quorum answers: those of the quorum itself, and those of brokers."""
 
 from __future__ import annotations
 

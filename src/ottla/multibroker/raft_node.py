@@ -1,6 +1,6 @@
 """A Raft replica in the cluster: its messages go over the cluster's network, and it uses the cluster's clock.
 
-Between nodes without a delay, messages are delivered immediately, one after the other: what a leader writes is
+Between nodes without a delay, messages are delivered immediately, one after the other, so a leader's writes are
 committed before the call returns. Over slow, cut or paused links, messages go through the simulated network.
 """
 
@@ -56,7 +56,7 @@ class RaftNetwork:
         self._queue.append(delivery)
 
     def deliver(self) -> None:
-        """Deliver messages until none is left. A call from inside a delivery leaves the rest to that delivery."""
+        """Deliver messages until none is left. A nested call leaves the remaining messages to the outer one."""
         if self._is_delivering:
             return
         self._is_delivering = True
@@ -82,7 +82,7 @@ class RaftNode:
         clock: Clock,
         randomness: Randomness,
     ) -> None:
-        """`clock` is the node's own, which may be wrong."""
+        """`clock` is the clock of the node, which may be wrong."""
         self._links = raft_network
         self.node_id = key.node_id
         self.replica = RaftReplica(
@@ -109,7 +109,7 @@ class RaftNode:
         self.step()
 
     def stop(self) -> None:
-        """The node stopped, for whatever reason."""
+        """Called when the node has stopped, for any reason."""
         self.is_running = False
         if self._links.nodes.get(self.node_id) is self:
             del self._links.nodes[self.node_id]

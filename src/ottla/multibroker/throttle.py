@@ -1,7 +1,7 @@
 """Replication throttles (KIP-73): replicas that catch up leave bandwidth to the others.
 
-A topic setting names the replicas (`leader.replication.throttled.replicas` for the senders, `follower.…` for
-the fetchers), and a broker setting the rate. In-sync replicas are never throttled.
+A topic setting lists the replicas (`leader.replication.throttled.replicas` for the senders, `follower.…` for
+the fetchers), and a broker setting limits the rate. In-sync replicas are never throttled.
 """
 
 from __future__ import annotations

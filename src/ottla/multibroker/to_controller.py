@@ -1,4 +1,4 @@
-"""How a broker of the cluster uses the controller: forwarded requests, and a few calls of its own."""
+"""Requests of a broker to the controller: those that it forwards for clients, and a few of its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def forwarding_registry(node: BrokerNode, registry: Registry) -> Registry:
 
 
 def _no_directory(broker_id: int) -> bytes:
-    return ZERO_UUID  # only the controller knows; this broker places no partitions
+    return ZERO_UUID  # only the controller knows this; this broker does not place partitions
 
 
 class ControllerGate(Controller):
@@ -101,7 +101,7 @@ class ControllerGate(Controller):
                 make(self._there())
             known = self.image.topics.get(name)
         if known is None:
-            raise LeaderNotAvailable  # the metadata that says so has not arrived yet
+            raise LeaderNotAvailable  # this metadata has not arrived yet
         return known
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> range:

@@ -1,6 +1,4 @@
-"""Changes of the voters of a quorum (KIP-853): one at a time, each as a record that takes effect when it is in the
-log.
-"""
+"""Changes to the voters of a quorum (KIP-853): one at a time, each as a record that takes effect once it is logged."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class VoterChanges:
-    """What the leader of a quorum does to its voters."""
+    """Changes that the leader of a quorum makes to its voters."""
 
     def __init__(self, node: QuorumController) -> None:
         self._node = node
@@ -42,9 +40,7 @@ class VoterChanges:
         return self._node.broker.cluster_id
 
     def add(self, voter: Voter) -> Answer[None]:
-        """Add a controller that already follows the log to the voters. The answer comes when the change is
-        committed.
-        """
+        """Add a controller that already follows the log to the voters. Answers when the change is committed."""
         self._check_may_change("adding")
         replica = self._node.raft.replica
         leader = replica.leading

@@ -3,7 +3,7 @@
 `session()` returns a Spark session with the official connector (`format("kafka")`) and Ottla's own source and sink
 (`format("ottla")`); `register()` adds the latter to an existing session. `archive`, `replay`, `stats`,
 `parse`, `snapshot`, `sql` and `quality` are whole pipelines. `await_stream()` runs a stream of your own, and starts it
-again when the machine was too busy to start it. Importing this imports no Spark.
+again if the machine was too busy to start it. Importing this package does not import Spark.
 """
 
 from importlib import import_module

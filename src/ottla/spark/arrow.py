@@ -54,7 +54,7 @@ class Shape:
         return block.headers
 
     def _topic_column(self, count: int) -> pa.Array:
-        """The same name for every row: built once and cut to length."""
+        """A column with the same name in every row: built once and cut to length."""
         if len(self._topics) < count:
             self._topics = pa.repeat(pa.scalar(self._topic, type=pa.string()), count)
         return self._topics[:count]

@@ -1,9 +1,10 @@
 """Record batches to Arrow columns, column by column instead of record by record.
 
-A record is a chain of varints, so its fields have no fixed position. First the lengths of the records are walked; if
-there are many batches, all batches in parallel. Then numpy reads the same field of all records at once, and one Arrow
-`take` per column copies the keys and values out of the original bytes. Anything unusual (an old message format, a
-malformed record) goes through the plain decoder of `ottla.records`, which handles every case and reports what is wrong.
+A record is a chain of varints, so its fields have no fixed position. First the decoder walks the lengths of the
+records; if there are many batches, it walks all of them in parallel. Then numpy reads the same field of all records at
+once, and one Arrow `take` per column copies the keys and values out of the original bytes. Anything unusual (an old
+message format, a malformed record) goes through the plain decoder of `ottla.records`, which handles every case and
+reports what is wrong.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ MIN_RUN: Final = 8
 RUN_BACKOFF: Final = 32
 """How many records to walk one by one after no such run was found."""
 MIN_LANES: Final = 24
-"""The least number of batches that is worth walking in parallel, relative to the record count of the longest batch."""
+"""The minimum number of batches to walk in parallel, relative to the record count of the longest batch."""
 UNPACKED_BYTES_MAX: Final = 8 << 20
 """A batch that decompresses to more than this is decoded one window at a time."""
 PART_BYTES: Final = 32 << 20
 """How many decompressed bytes are decoded together."""
 HEADERS_MAX: Final = 1_000_000
-"""The most headers that are decoded together. An empty header takes two bytes and compresses to almost none."""
+"""The maximum number of headers to decode together. An empty header takes two bytes, which compress to almost none."""
 NOTHING_UNPACKED: Final[Mapping[Any, bytes]] = {}
 _UNLIKELY_MS: Final = 1 << 60
 _LONGEST_DATA: Final = (1 << 31) - 1
@@ -181,7 +182,7 @@ def _check_headers(count: int) -> None:
         raise InvalidRecord(f"records that are read together have {count} headers; {HEADERS_MAX} is the most")
 
 
-# --- by the column ---------------------------------------------------------------------------------------------------
+# --- by column ---------------------------------------------------------------------------------------------------
 
 
 def _decode_columns(
@@ -211,7 +212,7 @@ def _decode_columns(
     timestamps = np.repeat(times, counts) + deltas
     offsets, positions = _varints(octets, positions)
     if len(offsets) and (offsets.min() < 0 or abs(deltas).max() >= _UNLIKELY_MS):
-        raise Irregular  # not to be dropped as if its time or offset did not match
+        raise Irregular  # it must not be dropped as if its time or offset did not match
     offsets += np.repeat(np.array([batch.base_offset for batch in batches], dtype=np.int64), counts)
     types: Array = np.repeat(appended.astype(np.int32), counts)
 
@@ -274,7 +275,7 @@ def _bodies(data: bytes | memoryview, octets: Array, spans: Sequence[tuple[int, 
 
 
 def _walk_lanes(octets: Array, spans: Sequence[tuple[int, int, int]]) -> tuple[Array, Array]:
-    """All batches in parallel: the first record of each, then the second of those that have one, and so on."""
+    """Walk all batches in parallel: the first record of each, then the second of those that have one, and so on."""
     table: Array = np.array(spans, dtype=np.int64)
     order = np.argsort(-table[:, 2], kind="stable")
     positions, stops, counts = table[order].T.copy()

@@ -2,4 +2,4 @@
 
 
 class SparkSetupError(Exception):
-    """Spark cannot be used as asked: Java, Maven or PySpark is missing, or an option makes no sense."""
+    """Spark cannot be used as requested: Java, Maven or PySpark is missing, or an option is invalid."""

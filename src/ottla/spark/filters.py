@@ -15,7 +15,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the pushed filters leave to read."""
+    """The records that remain to be read after the pushed filters."""
 
     topics: frozenset[str] | None = None
     partitions: tuple[tuple[str, Any], ...] = ()
@@ -53,7 +53,7 @@ _COMPARISONS: Final = {
 
 
 def push(filters: Iterable[Any]) -> tuple[Pushed, list[Any]]:
-    """What the filters leave to read, and the filters that Spark must still apply itself."""
+    """The records that remain to be read, and the filters that Spark must still apply itself."""
     pushed, left = Pushed(), []
     for one in filters:
         narrower = _narrower(pushed, one)
@@ -99,7 +99,7 @@ def _microseconds(moment: datetime.datetime) -> int:
 
 
 def _limits(kind: str, value: int) -> tuple[int | None, int | None]:
-    """The least value, and one past the greatest."""
+    """The lowest value, and one past the highest."""
     match kind:
         case "GreaterThan":
             return value + 1, None

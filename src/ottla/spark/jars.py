@@ -56,7 +56,7 @@ def has_jars(version: str) -> bool:
 
 
 def is_missing(version: str, cache: Path | None = None) -> bool:
-    """Whether no repository had the connector at the last attempt, less than a day ago."""
+    """Whether an attempt less than a day ago found the connector in no repository."""
     note = _note(cache_folder() if cache is None else cache, version)
     return note.exists() and time.time() - note.stat().st_mtime < MISSING_S
 
@@ -66,10 +66,11 @@ def _note(base: Path, version: str) -> Path:
 
 
 def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
-    """The connector for a Spark version and what it needs besides Spark: four jars, 10 MB. Fetched on the first call.
+    """The connector for a Spark version, with its dependencies besides Spark: four jars, 10 MB. Fetched on the first
+    call.
 
-    A version whose own connector is in no repository gets that of the newest patch release before it, which is made
-    for the same Spark. SparkSetupError says in one line what is missing.
+    A version whose own connector is in no repository gets the connector of the newest patch release before it, which
+    is made for the same Spark. The message of SparkSetupError is one line that says what is missing.
     """
     base = cache_folder() if cache is None else cache
     target = base / f"spark-connector-{version}"
@@ -116,7 +117,7 @@ def _fetch(version: str, base: Path, target: Path) -> None:
 
 
 def _maven(work: Path, version: str, provider_version: str) -> str:
-    """The empty string, or why it failed."""
+    """Run Maven. Returns the empty string, or the reason for a failure."""
     pom = _POM.format(connector=CONNECTOR, provider=TOKEN_PROVIDER, version=version, provider_version=provider_version)
     (work / "pom.xml").write_text(pom)
     command = ["mvn", "-q", "-B", "-C", "-Dstyle.color=never", "-f", str(work / "pom.xml")]
@@ -139,7 +140,7 @@ def _maven(work: Path, version: str, provider_version: str) -> str:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """A second process waits here, and then finds the jars fetched."""
+    """Hold a lock. A second process waits here, and then finds that the jars are fetched."""
     with path.open("w") as lock:
         try:
             import fcntl

@@ -1,4 +1,4 @@
-"""The options of `format("ottla")`: the names of Spark's own Kafka source, and a few more."""
+"""The options of `format("ottla")`: those of Spark's own Kafka source, and a few more."""
 
 from __future__ import annotations
 
@@ -202,14 +202,14 @@ def isolation_of(options: Mapping[str, str]) -> int:
 
 
 def _refuse_unknown(options: Mapping[str, str], known: set[str]) -> None:
-    # Properties of Kafka's client pass through unchanged. Those that mean nothing here have no effect.
+    # Properties of Kafka's client pass through unchanged. Properties without a meaning here have no effect.
     unknown = [name for name in options if name not in known and not name.startswith("kafka.")]
     if unknown:
         raise OptionError(f"unknown option {unknown[0]!r} of format('ottla')")
 
 
 def _position(options: Mapping[str, str], side: str, default: str) -> Position:
-    """As in the official connector: one time for all, then times by partition, then offsets."""
+    """The position, in the order of the official connector: one time for all, then times by partition, then offsets."""
     for_all = options.get(f"{side}timestamp")
     if for_all is not None:
         return Position(timestamp_ms=_number(options, f"{side}timestamp"))

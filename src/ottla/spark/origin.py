@@ -44,7 +44,7 @@ class Origin(Protocol):
         """The approximate size of a range in bytes, or 0 if it is unknown."""
 
     def offset_within(self, tp: TopicPartition, start: int, end: int, max_bytes: int) -> int:
-        """An offset that ends about `max_bytes` after `start`. Above `start`, unless `start` is the end."""
+        """An offset about `max_bytes` after `start`. It is above `start`, unless `start` is the end."""
 
     def read(self, tp: TopicPartition, start: int, end: int, lost: Lost) -> Iterator[Sequence[Batch | LegacyBatch]]:
         """Data batches that are visible at this isolation level, in groups that are worth decoding together."""

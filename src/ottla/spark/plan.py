@@ -46,7 +46,7 @@ def partitions_of(origin: Origin, options: SourceOptions, *, may_lack: bool = Fa
 
 
 def starts(origin: Origin, options: SourceOptions, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:
-    """Where to begin."""
+    """The first offset of each partition."""
     position = options.starting
     times = _times(position, bounds, "startingOffsetsByTimestamp")
     if times is not None:
@@ -63,7 +63,7 @@ def starts(origin: Origin, options: SourceOptions, bounds: Mapping[TopicPartitio
 
 
 def ends(origin: Origin, options: SourceOptions, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:
-    """Where to end. If no record is as late as the given time, this is the current end."""
+    """The end of each partition. If no record is as late as the given time, this is the current end."""
     times = _times(options.ending, bounds, "endingOffsetsByTimestamp")
     if times is not None:
         found = origin.offsets_at(times)
@@ -156,7 +156,7 @@ def split(origin: Origin, options: SourceOptions, ranges: list[Range]) -> list[R
 
 
 def shared(begin: Offsets, end: Offsets, max_records: int) -> Offsets:
-    """An end after at most this many records (0: all), shared among partitions in proportion to their size."""
+    """The ends after at most this many records (0: all), shared among partitions in proportion to their size."""
     found = dict(end)
     waiting = {tp: last - begin[tp] for tp, last in end.items() if last > begin.get(tp, last)}
     total = sum(waiting.values())
@@ -168,7 +168,7 @@ def shared(begin: Offsets, end: Offsets, max_records: int) -> Offsets:
 
 
 def limited(origin: Origin, begin: Offsets, end: Offsets, max_records: int, max_bytes: int) -> Offsets:
-    """An end within the limits, shared among partitions in proportion to their size."""
+    """The ends within the limits, shared among partitions in proportion to their size."""
     found = shared(begin, end, max_records)
     more = [tp for tp, last in found.items() if last > begin.get(tp, last)]
     if max_bytes and more:

@@ -19,7 +19,8 @@ def await_stream(
     """Start a stream and wait for its end, or for `timeout_s`; the query may still be running then.
 
     A stream that ended because Spark could not start a Python process in time is started again. It continues from
-    `checkpoint`; a stream without one is only started again if it has done no batch, as it would begin all over.
+    `checkpoint`; a stream without a checkpoint is only started again if it has completed no batch, because it would
+    begin from the start.
     """
     from ottla.spark.pipelines.errors import STARTS, Starved, explain
 

@@ -1,7 +1,7 @@
 """The folder of one partition, read-only: a broker may be working in it.
 
 Segments can appear and disappear during a read (retention, compaction), so the folder is listed again for each segment.
-Open files stay readable. An index is only trusted if the log agrees with it.
+Open files stay readable. An index is only used if it matches the log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ottla.records.batch import FRONT, HEADER_SIZE, LOG_OVERHEAD, MIN_BATCH_LENG
 from ottla.records.legacy import HEADER_V1, LegacyBatch
 
 CHUNK_BYTES: Final = 4 << 20
-"""Read and decoded together: enough to make numpy's calls worthwhile, and small enough for any worker's memory."""
+"""The bytes to read and decode together: enough to make numpy worthwhile, and small enough for any worker's memory."""
 _HEADERS_BYTES: Final = 64 << 10
 _LOG_NAME: Final = re.compile(r"(\d{20})\.log")
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})\.snapshot")

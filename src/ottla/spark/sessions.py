@@ -51,15 +51,15 @@ def session(
 ) -> SparkSession:
     """A Spark session with `format("kafka")` (the official connector) and `format("ottla")` (Ottla's own).
 
-    `master` is `local[*]` unless given here, in $SPARK_MASTER or by spark-submit; `spark://HOST:PORT`, `yarn` and
-    `k8s://…` work alike (Ottla must be installed where the executors run), and so does a server of Spark Connect,
-    `sc://HOST:PORT`. Where the official connector cannot be
-    fetched, `on_warning` gets one line and the session has `format("ottla")` alone; with `connector=True` that is an
-    error, and `connector=False` does not look for it. `config` holds any Spark settings and wins over the defaults:
-    time zone UTC, no web page and as many shuffle partitions as cores for a local master.
+    `master` is `local[*]` unless set here, in $SPARK_MASTER or by spark-submit; `spark://HOST:PORT`, `yarn` and
+    `k8s://…` also work (Ottla must be installed where the executors run), and so does a Spark Connect server,
+    `sc://HOST:PORT`. If the official connector cannot be fetched, `on_warning` is called with one line and the session
+    only has `format("ottla")`. With `connector=True` this is an error, and `connector=False` does not look for the
+    connector. `config` contains Spark settings that override the defaults: time zone UTC, no web page and as many
+    shuffle partitions as cores for a local master.
 
-    An existing session is returned, with `format("ottla")` added to it. SparkSetupError says in one line
-    when PySpark or Java is missing.
+    An existing session is returned, with `format("ottla")` added to it. Raises SparkSetupError with
+    a one-line message if PySpark or Java is missing.
     """
     pyspark = _pyspark()
     from pyspark.sql import SparkSession
@@ -163,8 +163,8 @@ def register(spark: SparkSession) -> None:
     _pyspark()
     from ottla.spark.source import OttlaDataSource
 
-    # Off by default, and then Spark refuses a source that accepts filters. A declarative pipeline cannot set it here,
-    # and has it in its own file.
+    # This is off by default, and then Spark refuses a source that accepts filters. A declarative pipeline cannot set it
+    # here, so its own file contains it.
     if spark.conf.get(_PUSHDOWN, "false") != "true":
         spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(OttlaDataSource)

@@ -156,7 +156,7 @@ class Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    """The parts that all versions of Spark share. Lives in one process of the driver; only `read` runs elsewhere."""
+    """The parts that all versions of Spark share. Runs in one process of the driver; only `read` runs elsewhere."""
 
     def __init__(self, options: SourceOptions, schema: Any) -> None:
         self._options = options
@@ -248,7 +248,7 @@ if hasattr(api, "ReadLimit"):  # Spark 4.2
     )
 
     class StreamReader(_StreamReader, SupportsTriggerAvailableNow):
-        """With limits for a micro-batch, and AvailableNow."""
+        """A stream reader with limits for a micro-batch, and AvailableNow."""
 
         def getDefaultReadLimit(self) -> ReadLimit:
             if self._options.trigger_records:

@@ -76,7 +76,7 @@ class WireOrigin:
         return {tp: one.offset if one.offset >= 0 else None for tp, one in found.items()}
 
     def byte_size(self, tp: TopicPartition, start: int, end: int) -> int:
-        """Estimated from the mean size of a partition's records, because a broker reports no sizes of ranges."""
+        """Estimated from the mean size of a partition's records, because brokers do not report the sizes of ranges."""
         if tp not in self._sizes:
             self._sizes = self.run(partition_sizes(self.client))
         limits = self.bounds([tp])[tp]

@@ -15,10 +15,10 @@ PEER_REQUEST = "peer request"
 
 
 class LinkChannel:
-    """From one worker to the others."""
+    """The channel from one worker to the others."""
 
     def __init__(self, links: Mapping[int, Link], local: Channel, is_idle: Callable[[], bool]) -> None:
-        """`local` reaches this worker itself. `is_idle` says whether it has nothing else to do."""
+        """`local` reaches this worker itself. `is_idle` returns whether it has nothing else to do."""
         self._links = links
         self._local = local
         self._is_idle = is_idle
@@ -44,7 +44,7 @@ class LinkChannel:
 
 
 def serve_peer(server: PeerServer, peer_id: int, api_key: int, body: bytes) -> Answer[bytes]:
-    """The encoded answer to another worker's request, or a reply that gets it; raises KafkaError."""
+    """The encoded answer to another worker's request, or a reply that will get the answer. Raises KafkaError."""
     request_type = REQUESTS[api_key]
     version = request_type.MAX_VERSION
     response = server.serve(peer_id, request_type.decode(memoryview(bytearray(body)), version), version)

@@ -1,8 +1,8 @@
 """The checkpoints of data folders that several processes share.
 
 Each worker opens the logs of the partitions that it leads, and only those. The controller writes the files of each
-folder, the checkpoints and the clean-stop marker; the others send it their part. A worker knows in which folder its
-partitions are, so it sends the offsets of each folder separately.
+folder, the checkpoints and the clean-stop marker; the others send their parts to it. A worker knows the folders
+of its partitions, so it sends the offsets of each folder separately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.log.checkpoints import TopicPartition
 from ottla.log.files import Disk
 
 IsOwn = Callable[[TopicPartition], bool]
-"""Whether a partition is one of those that this worker leads."""
+"""Whether this worker leads a partition."""
 RootOf = Callable[[TopicPartition], str]
 """The path of the folder that holds a partition."""
 ByFolder: TypeAlias = dict[str, Offsets]
@@ -33,7 +33,7 @@ def _own(offsets: Offsets, is_own: IsOwn, root_of: RootOf) -> ByFolder:
 
 
 class SharedFolder(NamedTuple):
-    """A data folder, and what writes its checkpoints."""
+    """A data folder, and the writer of its checkpoints."""
 
     disk: Disk
     writer: FolderCheckpoints
@@ -51,7 +51,7 @@ class ControllerCheckpoints:
         self._parts: dict[tuple[str, str], dict[int, Offsets]] = {}
         """By folder and file: the offsets of each worker."""
         self.all_closed = True
-        """Whether every other worker closed its logs; only then the stop was clean."""
+        """Whether every other worker has closed its logs; only then was the stop clean."""
 
     def share_out(self, own_id: int, leader_of: Callable[[TopicPartition], int | None]) -> None:
         """Called when it is known which worker leads which partition."""
@@ -59,14 +59,14 @@ class ControllerCheckpoints:
         self._leader_of = leader_of
 
     def leave_out(self, root: str) -> None:
-        """A folder is offline: nothing is written to it."""
+        """Stop writing to a folder that is offline."""
         self._folders.pop(root, None)
 
     def write(self, path: str, offsets: Offsets) -> None:
         self.hand_in(self._own_id, path, _own(offsets, self._is_own, self._root_of))
 
     def hand_in(self, worker_id: int, path: str, offsets: ByFolder) -> None:
-        """A worker's part of a checkpoint. A folder that fails does not keep it from the others."""
+        """Accept a worker's part of a checkpoint. If one folder fails, the others are still written."""
         failed: KafkaStorageError | None = None
         for folder, joined in self._joined(worker_id, path, offsets):
             try:
@@ -82,7 +82,7 @@ class ControllerCheckpoints:
             folder.writer.write_for_snapshot(path, joined)
 
     def _joined(self, worker_id: int, path: str, offsets: ByFolder) -> Iterator[tuple[SharedFolder, Offsets]]:
-        """The checkpoint of all workers in each folder. This worker has nothing in a folder that it does not name."""
+        """The merged checkpoint of all workers for each folder. A worker has nothing in folders that it omits."""
         for root, folder in list(self._folders.items()):
             parts = self._parts.get((root, path))
             if parts is None:
@@ -94,7 +94,7 @@ class ControllerCheckpoints:
             yield folder, everything
 
     def _last_parts(self, disk: Disk, path: str) -> dict[int, Offsets]:
-        """Entries of the file stay until the worker that leads the partition reports a newer value."""
+        """The entries in the file. Each stays until the worker that leads the partition reports a newer value."""
         parts: dict[int, Offsets] = {}
         for key, offset in checkpoints.read_offsets(disk, path).items():
             leader = self._leader_of(key)
@@ -132,7 +132,7 @@ class FollowerCheckpoints:
         self.write(path, offsets)
 
     def closing(self) -> None:
-        """Parts are sent in order: nothing to prepare."""
+        """Do nothing: parts are sent in order."""
 
     def note_clean_stop(self, broker_epoch: int) -> None:
         self.closed_cleanly = True

@@ -1,8 +1,8 @@
-"""How workers forward requests to their controller, and what the controller does with them.
+"""How workers forward requests to their controller, and how the controller handles them.
 
-A forwarded request carries its sender's name and address. The controller answers when every worker has applied
-the change: a topic is ready on all of them when CreateTopics returns. This also applies to its own clients. One
-change is made at a time, so that the old owner of a folder closes it before a new one opens it.
+A forwarded request contains its sender's name and address. The controller answers when every worker has applied
+the change: a topic is ready on all of them when CreateTopics returns. This also applies to its own clients. Changes
+are made one at a time, so that the old owner of a folder closes it before the new owner opens it.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def serve(broker: Broker, registry: Registry, peer_id: int, arguments: Sequence[
     return then(dispatch(route.handler, route.api, ctx, request), encoded)
 
 
-# -- what each kind of worker serves -----------------------------------------------------------------------------------
+# -- the APIs of each kind of worker -----------------------------------------------------------------------------------
 
 
 def follower_registry(worker: FollowerTopology) -> Registry:
@@ -145,7 +145,7 @@ def controller_registry(worker: ControllerTopology) -> Registry:
             return answer
 
         def shielded(ctx: RequestContext, request: Any) -> Answer[Message | None]:
-            # A client that leaves must not end the wait: otherwise the next change would start too early.
+            # A client that disconnects must not end the wait: otherwise the next change would start too early.
             return started(change(ctx, request), stoppable=False)
 
         return shielded
@@ -165,7 +165,7 @@ def controller_registry(worker: ControllerTopology) -> Registry:
 
 
 def _keeping(worker: ControllerTopology, handler: Handler) -> Handler:
-    """Workers stay registered for as long as they run."""
+    """Refuse to unregister a worker: workers stay registered as long as they run."""
 
     def guarded(ctx: RequestContext, request: UnregisterBrokerRequest) -> Any:
         if request.broker_id in worker.worker_ids:
@@ -176,7 +176,7 @@ def _keeping(worker: ControllerTopology, handler: Handler) -> Handler:
 
 
 def _staying(handler: Handler) -> Handler:
-    """Partitions stay where the start put them: a move between workers would have no benefit."""
+    """Refuse to move a partition: it stays where the start placed it, because a move between workers has no benefit."""
     answered_topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
     answered = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
 

@@ -29,7 +29,7 @@ _LOOK_NS = 300_000
 """Longer than a sleeping worker takes to wake up and answer a small request."""
 _PASSED_OVER_MAX = 1024
 _HANDLES_MAX = 253
-"""Linux passes no more in one message (SCM_MAX_FD)."""
+"""The maximum number of file handles that Linux passes in one message (SCM_MAX_FD)."""
 
 # Kinds of messages that the link itself handles; all others go to the listener.
 _CALL, _ANSWER, _FAILURE = "call", "answer", "failure"
@@ -67,7 +67,7 @@ class Link:
         sock.setblocking(False)
 
     def start(self, receiver: Receiver, service: Service, on_lost: Callable[[Link], None]) -> None:
-        """Start to read. Earlier messages wait in the socket."""
+        """Start reading. Earlier messages wait in the socket."""
         self._receiver, self._service, self._on_lost = receiver, service, on_lost
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
@@ -86,7 +86,7 @@ class Link:
                 self._loop.add_writer(self._sock.fileno(), self._on_writable)
 
     def send_handles(self, handles: Sequence[int]) -> None:
-        """Pass file handles to the other worker; before any message."""
+        """Pass file handles to the other worker; call this before sending any message."""
         with suppress(OSError):  # gone: the reader finds the end of the stream and reports it
             socket.send_fds(self._sock, [b"\0"], handles)
 
@@ -110,7 +110,7 @@ class Link:
             self._loop.remove_writer(self._sock.fileno())
 
     def finish(self) -> None:
-        """Wait until everything is sent; for the last messages of a process."""
+        """Wait until everything is sent; used for the last messages of a process."""
         if self._out:
             self._loop.remove_writer(self._sock.fileno())
             self._sock.setblocking(True)
@@ -126,9 +126,9 @@ class Link:
         self.send(_CALL, number, name, arguments)
 
     def ask_and_look(self, answered: Answered, name: str, *arguments: Any) -> None:
-        """The same, but poll for the answer for a moment if this worker has nothing else to do: waking a sleeping
-        process takes longer than the answer. If the answer does not come that soon, the next calls are made without
-        polling: more of them each time.
+        """Like `ask`, but poll for the answer for a moment if this worker has nothing else to do, because waking a
+        sleeping process takes longer than the answer. If the answer does not arrive in that time, the next calls do not
+        poll; each failure increases their number.
         """
         self.ask(answered, name, *arguments)
         if self._passed_over < self._pass_over:
@@ -156,7 +156,7 @@ class Link:
         return False
 
     def call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
-        """The same as a coroutine."""
+        """Like `ask`, as a coroutine."""
         future: asyncio.Future[Any] = self._loop.create_future()
 
         def answered(result: Any, error: Exception | None) -> None:

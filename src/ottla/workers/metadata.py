@@ -1,4 +1,4 @@
-"""The metadata of a worker, and how it differs because brokers share a folder."""
+"""The metadata of a worker, and the differences that result from sharing a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ottla.wire.stored import UnknownRecordType, decode_metadata_record
 
 
 def follow_chunk(followed: FollowedMetadata, chunk: Buffer) -> None:
-    """Apply what the controller appended: one batch, or everything from before this worker started."""
+    """Apply records that the controller appended: one batch, or everything from before this worker started."""
     for batch in batches(chunk):
         followed.follow(kraft_versions(batch) if batch.is_control else _records(batch), batch.last_offset)
 

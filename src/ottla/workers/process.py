@@ -36,7 +36,7 @@ READY = b"ready"
 
 
 def run_worker(seat: Seat, lifeline: int, status: int) -> int:
-    """Serve until SIGTERM or until the supervisor is gone (then `lifeline` ends). Worker 1 says READY on `status`."""
+    """Serve until SIGTERM or until the supervisor is gone (then `lifeline` ends). Worker 1 writes READY to `status`."""
     try:
         is_controller = seat.node_id == seat.controller_id
         worker = ControllerTopology(seat) if is_controller else _follower(seat)

@@ -40,7 +40,7 @@ def serve_workers(
     """Run `count` workers until SIGTERM, SIGINT or the end of one.
 
     `metrics` is the host and port of a page for all of them. `on_ready` gets the bootstrap addresses and the address
-    of the page. `beside` makes what each worker serves in addition to its clients. Returns the exit code: 0 after a
+    of the page. `beside` creates the services of each worker besides its clients. Returns the exit code: 0 after a
     requested stop. Raises ListenError before anything is started.
     """
     if metrics is not None:
@@ -117,7 +117,7 @@ def _close_all(seat: Seat, keep: Collection[int] = ()) -> None:
 
 
 def _seats(config: Config, count: int) -> tuple[list[Seat], str]:
-    """Bind everything, so that a port in use is found before anything changes."""
+    """Bind all ports, so that a port in use is found before anything changes."""
     worker_ids = [config.node_id + number for number in range(count)]
     seats = [Seat(worker_id, worker_ids, config, [], {}) for worker_id in worker_ids]
     advertised: dict[int, list[tuple[str, str, int]]] = {worker_id: [] for worker_id in worker_ids}

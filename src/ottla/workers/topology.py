@@ -43,7 +43,7 @@ else:
 
 logger = logging.getLogger(__name__)
 
-# Messages of the controller to a follower, and back.
+# Messages from the controller to a follower, and back.
 STATE, METADATA, SERVE = "state", "metadata", "serve"
 READY, SERVING, APPLIED, CHECKPOINT, CLOSED = "ready", "serving", "applied", "checkpoint", "closed"
 FOLDERS_ASSIGNED = "folders assigned"
@@ -54,12 +54,12 @@ METRICS, HIGH_WATERMARKS = "metrics", "high watermarks"
 RECORDS_PER_BATCH = 1000
 """The batch size when a start writes the partitions into the metadata log."""
 LOW_PRODUCER_IDS = 100
-"""When this many ids of a block are left, the next block is fetched, as in Kafka, so nobody waits for it."""
+"""When this many ids of a block are left, the next block is fetched, as in Kafka, so that no request waits for it."""
 
 
 @dataclass(slots=True)
 class Seat:
-    """What a worker process gets at its fork."""
+    """The data that a worker process gets at its fork."""
 
     node_id: int
     worker_ids: list[int]
@@ -70,9 +70,9 @@ class Seat:
     links: dict[int, socket.socket] = field(default_factory=dict)
     """The link to each other worker, by its id."""
     metrics: socket.socket | None = None
-    """Where the controller serves the metrics of all workers."""
+    """The address at which the controller serves the metrics of all workers."""
     beside: Callable[[int, Broker], HttpEndpoint] | None = None
-    """Makes what a worker serves in addition to its clients, from its position among the workers and its broker."""
+    """Creates the services of a worker besides its clients, from its position among the workers and its broker."""
 
     @property
     def controller_id(self) -> int:
@@ -80,7 +80,7 @@ class Seat:
 
 
 class WorkerTopology(Topology):
-    """What both kinds share: bound sockets, and links to the other workers."""
+    """The shared part of both kinds of workers: bound sockets, and links to the other workers."""
 
     # EndTxn is answered when its markers are sent. The producer's next request waits for them in the coordinator.
     # The worker that writes them answers on the same link as for the next transaction, so that wait is rare.
@@ -113,11 +113,11 @@ class WorkerTopology(Topology):
         )
 
     def count_requests(self) -> None:
-        """Switch metrics on; before the start."""
+        """Switch metrics on; call this before the start."""
         self.metrics = metrics_module.MetricsOfWorker(self)
 
     def open_links(self) -> None:
-        """Open the links; before anything else, on the running loop."""
+        """Open the links, on the running loop; call this before anything else."""
         loop = asyncio.get_running_loop()
         self.links.update((peer, Link(sock, peer, loop)) for peer, sock in self._seat.links.items())
 
@@ -179,16 +179,16 @@ class WorkerTopology(Topology):
         return self.metrics.high_watermarks()
 
     def _link_lost(self, link: Link) -> None:
-        """The calls that wait for that worker handle this; the supervisor ends everything."""
+        """Do nothing: the calls that wait for that worker get an error, and the supervisor ends everything."""
 
 
 class ControllerTopology(WorkerTopology):
-    """The first worker: it holds the locks of the folders and the metadata log, and is the controller."""
+    """The first worker. It holds the locks of the folders and the metadata log, and is the controller."""
 
     def __init__(self, seat: Seat) -> None:
         super().__init__(seat)
         self._passed_on = forwarding.controller_registry(self)
-        """The same for forwarded requests: metrics count a request only where it arrived."""
+        """The APIs for forwarded requests, without metrics: a request is counted only where it arrived."""
         self.changing = asyncio.Lock()
         self._applied: dict[int, int] = {}
         self._unready: set[int] = set()
@@ -286,7 +286,7 @@ class ControllerTopology(WorkerTopology):
         return log_dirs.offline_roots, [(key, part.root) for key, part in log_dirs.interrupted]
 
     def _metadata_chunks(self) -> Iterator[bytes]:
-        """All of the metadata, as a follower replays it."""
+        """All metadata, in the form in which a follower replays it."""
         assert isinstance(self.broker.metadata_log, MetadataLog)
         snapshot = self.broker.metadata_log.newest_snapshot()
         if snapshot is not None:
@@ -363,7 +363,7 @@ class ControllerTopology(WorkerTopology):
 
 
 class FollowerTopology(WorkerTopology):
-    """Any other worker: it follows the controller's metadata and serves the partitions that it leads."""
+    """Any other worker. It follows the controller's metadata and serves the partitions that it leads."""
 
     def __init__(self, seat: Seat, state: Arguments) -> None:
         super().__init__(seat)
@@ -424,7 +424,7 @@ class FollowerTopology(WorkerTopology):
             log_dirs.continue_moves(moving)
 
     def register(self) -> None:
-        """The controller registered this worker."""
+        """Do nothing: the controller registered this worker."""
 
     async def before_serving(self) -> None:
         self._may_serve = self.broker.loop.create_future()

@@ -1,4 +1,4 @@
-"""What the console costs a broker: nothing until it is opened, and little with one page open."""
+"""The cost of the console for a broker: nothing until it is opened, and little with one page open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flat cost: what each kind of request costs with ten times as many idle things, such as topics.
+"""Flat cost: the cost of each kind of request with ten times as many idle objects, such as topics.
 
 Two brokers run at the same time, one with ten times as much as the other. They take turns, and the cheapest turn of
 each counts: other load on the machine only makes a turn more expensive, never cheaper.
@@ -19,7 +19,7 @@ from ottla.bench.model import Figure, Line, Size, register, value_at_most
 from ottla.bench.targets import Target
 
 FLAT = value_at_most(1.2)
-# Half a percent of one core is the least that the kernel's tick can show over the measured time.
+# Half a percent of one core is the smallest amount that the kernel's tick can show over the measured time.
 SILENT = value_at_most(0.5)
 TIMES = 10
 TURNS = 3
@@ -27,7 +27,7 @@ CREATE_AT_ONCE = 100
 FILL_SECONDS = 300.0
 
 Fill = Callable[[Target, int, ExitStack], str]
-"""Creates that many on a broker, and returns the topic for the requests."""
+"""Creates that many objects on a broker, and returns the topic for the requests."""
 
 
 def _transaction(target: Target, topic: str, seconds: float) -> Driven:

@@ -114,7 +114,7 @@ def idle_cpu_percent(target: Target, seconds: float) -> float:
     "10,000 groups of one member, idle",
     Figure("before", "% CPU", False, title="before"),
     Figure("after", "% CPU", False, title="with the groups"),
-    # Half a percent of one core is the least that the kernel's tick can show over the measured time.
+    # Half a percent of one core is the smallest amount that the kernel's tick can show over the measured time.
     Figure("added", "% CPU", False, (value_at_most(0.5),), title="added by them"),
     Figure("make_s", "s", False, title="to make them"),
     Figure("growth", "× CPU per commit", False, (value_at_most(1.2),), title="10,000 groups against 10"),

@@ -1,4 +1,4 @@
-"""With librdkafka. The client does most of the work here, so the bar is only to be no slower, within noise."""
+"""Lines with librdkafka. The client does most of the work here, so the bar is only to be no slower, within noise."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def _create_topic(cluster: BenchCluster) -> None:
     frame = payloads.produce_frame(TOPIC, 0, payloads.batch(100, 1, "none").data, acks=-1)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        # Metadata may name a broker as the leader before that broker knows it.
+        # Metadata may report a broker as the leader before that broker knows it.
         try:
             with Client(cluster.leader(TOPIC)[1], 5.0) as client:
                 _produce(client, frame)

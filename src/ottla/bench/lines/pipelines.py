@@ -23,7 +23,7 @@ from ottla.client.producer import Producer
 from ottla.records.batch import Record, build_batch
 
 Found = dict[str, list[list[float]]]
-"""For each way, one entry per turn: seconds, CPU seconds, peak memory in MB."""
+"""For each variant, one entry per turn: seconds, CPU seconds, peak memory in MB."""
 _SECONDS, _CPU, _MEMORY = range(3)
 _KEYS_A_BATCH = 100
 
@@ -52,7 +52,7 @@ async def change_keys(bootstrap: str, name: str, keys: int, count: int, seed: in
 
 
 def run_job(target: Target, what: str, records: int, *, keyed: bool = False, repeats: int = 1) -> Found:
-    """Run a job in a separate Spark process and return what it measured."""
+    """Run a job in a separate Spark process and return its measurements."""
     if find_spec("pyspark") is None:
         raise NotMeasurable("needs PySpark: pip install 'ottla[spark]'")
     if not isinstance(target, Spawned):

@@ -28,7 +28,7 @@ def _create(client: Client, name: str, partitions: int = 1) -> None:
 
 
 def _create_until_done(cluster: BenchCluster, names: Iterator[str]) -> None:
-    """Try until one succeeds, each time with a new name: a failed attempt may still have created its topic."""
+    """Try until one attempt succeeds, each with a new name: a failed attempt may still have created its topic."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Many idle connections, and many topics. What is idle must not make requests more expensive."""
+"""Many idle connections, and many topics. Idle objects must not make requests more expensive."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from ottla.records.batch import Record, build_batch
 PARTITIONS = 8
 VALUE_BYTES = 200
 BATCH_RECORDS = 75
-"""What fits into the 16 KB batches of a Java producer."""
+"""The number of records that fit into the 16 KB batches of a Java producer."""
 DISTINCT_BATCHES = 400
 """Enough different values that Parquet's dictionary encoding does not help."""
 
@@ -53,19 +53,21 @@ async def fill(bootstrap: str, name: str, records: int) -> None:
 class Measured(NamedTuple):
     records: int
     seconds: dict[str, list[float]]
-    """The turns of each way."""
+    """The turns of each variant."""
 
     def rate(self, way: str) -> float:
         """The median records/s."""
         return self.records / median(self.seconds[way])
 
     def ratio(self, way: str, other: str) -> float:
-        """How many times as fast as the other: the median over the turns, which each have one state of the machine."""
+        """How many times as fast as the other: the median over the turns. Within a turn the machine's state is the
+        same.
+        """
         return median(theirs / ours for ours, theirs in zip(self.seconds[way], self.seconds[other], strict=True))
 
 
 def measure(target: Target, size: Size, ways: tuple[str, ...]) -> Measured:
-    """Measure the seconds of each way."""
+    """Measure the seconds of each variant."""
     if find_spec("pyspark") is None:
         raise NotMeasurable("needs PySpark: pip install 'ottla[spark]'")
     if not isinstance(target, Spawned) and any(way.startswith("files") for way in ways):

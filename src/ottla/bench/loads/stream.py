@@ -1,7 +1,7 @@
 """Loads that move many bytes: large batches in, large fetches out. One thread per connection, blocking sockets.
 
-On Linux neither direction copies a byte in this process: frames go out of a memory file with `sendfile`, and fetched
-records are dropped inside the kernel (`MSG_TRUNC`). So the cores of a small machine belong to the broker.
+On Linux neither direction copies a byte in this process: frames are sent from a memory file with `sendfile`, and
+fetched records are dropped inside the kernel (`MSG_TRUNC`). So the cores of a small machine are free for the broker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCRATCH_BYTES = 2**20
 
 
 def in_threads(workers: list[Callable[[], None]]) -> None:
-    """Run all workers at once; an error of any is raised here."""
+    """Run all workers at once; an error in any of them is raised here."""
     errors: list[BaseException] = []
 
     def guarded(worker: Callable[[], None]) -> None:
@@ -72,13 +72,13 @@ class FrameSender:
 
 
 class Producing:
-    """One connection that keeps DEPTH produce requests under way to one partition."""
+    """One connection that keeps DEPTH produce requests to one partition in flight."""
 
     def __init__(self, spec: Spec, partition: int, leader: tuple[str, int], batch: payloads.Batch) -> None:
         self.sock = connect(leader, None)
         self.sender = FrameSender(self.sock, payloads.produce_frame(spec["topic"], partition, batch.data))
-        # The first answer shows how long every answer is, so that later ones are only counted. Apache Kafka names the
-        # leader of a new topic a moment before that broker knows of it.
+        # The first answer shows how long every answer is, so that later ones are only counted. Apache Kafka
+        # reports the leader of a new topic a moment before that broker knows about it.
         self.response_bytes = retried(lambda: self._first(spec["topic"]))
         self.acked = 1
 
@@ -214,7 +214,7 @@ class Fetching:
 
 
 def fetch(spec: Spec) -> Callable[[], Result]:
-    """Fetch what `produce` stored with the same batch shape; consumer number i reads partition i."""
+    """Fetch the records that `produce` stored with the same batch shape; consumer number i reads partition i."""
     connections = spec["connections"]
     with Client((spec["host"], spec["port"])) as client:
         client.require(FetchRequest, FETCH_VERSION)
@@ -264,7 +264,7 @@ def walk(spec: Spec) -> Callable[[], Result]:
 
 
 def lookup(spec: Spec) -> Callable[[], Result]:
-    """Fetch one batch at random offsets, one request at a time: what finding a place in the log costs."""
+    """Fetch one batch at random offsets, one request at a time: the cost of finding a position in the log."""
     address = (spec["host"], spec["port"])
     with Client(address) as client:
         client.require(FetchRequest, FETCH_VERSION)

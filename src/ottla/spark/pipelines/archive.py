@@ -59,13 +59,14 @@ def archive(
     subject: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Summary:
-    """Copy topics to a table below `out`, by topic and date, and continue from there when called again.
+    """Copy topics to a table in `out`, by topic and date. The next call continues from there.
 
     The table is plain Parquet, Delta or Iceberg (`format`). Files are named by topic, partition, first and last offset.
     `verify` proves that each offset is in exactly one of them.
 
-    With `decode` the fields of the values are columns too (`value_FIELD`), by the schemas of a `registry`; where a
-    value cannot be decoded, `value_error` says why. The columns follow the newest schema of `subject` (`TOPIC-value`).
+    With `decode` the fields of the values become columns too (`value_FIELD`), with the schemas of a `registry`. If a
+    value cannot be decoded, `value_error` contains the reason. The columns follow the newest schema of `subject`
+    (`TOPIC-value`).
     """
     if compression not in COMPRESSIONS:
         raise PipelineError(f"compression is one of {', '.join(COMPRESSIONS)}, not '{compression}'")
@@ -101,7 +102,7 @@ def archive(
 
 
 def decoded_schema(decoding: Decoding) -> StructType:
-    """The columns of an archive with those of the values' fields."""
+    """The columns of an archive, including those for the fields of the values."""
     from pyspark.sql.types import StringType, StructField, StructType
 
     fields = [StructField(f"value_{field.name}", field.dataType) for field in decoding.spark_type().fields]
@@ -116,7 +117,7 @@ def _decoded_columns(table: Table) -> list[StructField]:
 
 
 def go_on(table: Table, starts: Offsets) -> Offsets:
-    """Where to begin without a checkpoint: after the last offset in the table."""
+    """The offsets at which to begin without a checkpoint: after the last offset in the table."""
     return {tp: table.state.marks.get(tp, start) for tp, start in starts.items()}
 
 
@@ -191,7 +192,7 @@ class _Archiver:
         return {one.path: _copied_file(one, store.size(one.path)) for one in found}
 
     def _decoded(self) -> dict[str, Any]:
-        """For the commit: the schema that decoded the values, and all columns so far."""
+        """The data for the commit: the schema that decoded the values, and all columns so far."""
         from pyspark.sql.types import StructType
 
         if self.source is None:
@@ -202,7 +203,7 @@ class _Archiver:
         return {**self.source.noted(), _DECODED: StructType([*now.fields, *more]).json()}
 
     def _lost(self, batch: Batch, files: Iterable[DataFile]) -> list[Loss]:
-        """Checked after the records were read, because retention may have removed some before that."""
+        """The lost records. Checked after reading, because retention may have removed some before that."""
         firsts: Offsets = {}
         for file in files:
             tp = (file.topic, file.partition)
@@ -223,7 +224,7 @@ def fresh_rows(table: Table, batch: Batch) -> tuple[DataFrame, Offsets] | None:
 
 
 def _not_before(frame: DataFrame, marks: Offsets) -> DataFrame:
-    """Without the records below a partition's mark."""
+    """The rows without the records below their partition's mark."""
     from pyspark.sql import functions as F
 
     done: Column | None = None
@@ -234,7 +235,7 @@ def _not_before(frame: DataFrame, marks: Offsets) -> DataFrame:
 
 
 def dated(frame: DataFrame) -> DataFrame:
-    """With the day of the timestamp in UTC, regardless of the session's time zone."""
+    """The rows with the day of their timestamp in UTC, regardless of the session's time zone."""
     from pyspark.sql import functions as F
 
     day = F.expr("date_from_unix_date(cast(floor(unix_millis(timestamp) / 86400000D) as int))")
@@ -274,7 +275,7 @@ def file_path(topic: str, date: str, partition: int, first_offset: int, last_off
 def read_archive(
     spark: SparkSession, table: Table, files: Iterable[DataFile] | None = None, *, decoded: bool = False
 ) -> DataFrame:
-    """The committed records, or those of some files; with `decoded` also the columns that --decode added."""
+    """The committed records, or those of some files. With `decoded`, also the columns that --decode added."""
     from pyspark.sql.types import StructType
 
     schema = StructType([*columns(SCHEMA).fields, *(_decoded_columns(table) if decoded else ())])

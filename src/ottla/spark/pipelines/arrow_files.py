@@ -69,7 +69,7 @@ def read_from_bucket(
 ) -> DataFrame:
     """The rows of files, including the columns that are only in their folder names.
 
-    As in Spark, `_metadata` names the file of a row.
+    As in Spark, `_metadata` contains the file of a row.
     """
     from pyspark.sql.types import StructField, StructType
 

@@ -1,4 +1,4 @@
-"""Micro-batches of the pipelines that keep a table: planned here, read as batch jobs, done when the table has them.
+"""Micro-batches of the pipelines that write a table: planned here, read as batch jobs, done when the table has them.
 
 The table records its own position, so no Spark stream is needed. Each round looks up the ends of the topics, reads up
 to them (at most `max_records`), passes the records to the pipeline, and writes the position to the checkpoint in the

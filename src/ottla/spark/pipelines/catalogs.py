@@ -5,8 +5,8 @@
     hadoop       no catalog: numbered metadata files next to the data, as in Hadoop's tables
     http(s)://…  a REST catalog
 
-A pointer in the table's folder names the catalog and the table, so that later runs and readers find both without
-options. Options with secrets are written as `${env:NAME}`, and the pointer keeps that form.
+A pointer file in the table's folder contains the catalog and the table, so that later runs and readers find both
+without options. Options with secrets are written as `${env:NAME}`, and the pointer keeps that form.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def declare(store: ArrowStore, catalog: str | None, options: Mapping[str, str], 
         raise PipelineError(
             f"{store.root} is in a bucket, which has no database and no renames: choose a catalog with --catalog"
         )
-    # A pointer to a catalog that was mistyped, or is down, would be in the way of the next attempt.
+    # A pointer to a catalog that was mistyped, or is down, would block the next attempt.
     check_reachable(store, catalog, options)
     pointer = {"catalog": catalog or "sql", "options": dict(options), "table": name}
     store.write_new(POINTER, json.dumps(pointer, indent=1).encode())

@@ -1,7 +1,7 @@
 """The interface through which all table formats commit, and their shared view of a table.
 
-A commit adds files that are already written, removes others, and carries the offset that each partition has reached
-(the marks). It is atomic. So the table alone records its progress. A batch that Spark repeats after a crash is cut at
+A commit adds files that are already written, removes others, and stores the offset that each partition has reached
+(the marks). It is atomic, so the table alone records its progress. A batch that Spark repeats after a crash is cut at
 the marks, and nothing is repeated if the checkpoint is deleted.
 """
 
@@ -23,11 +23,11 @@ FOLDER: Final = "_ottla"
 MIXED: Final = -2
 """The partition of a file with records of several partitions, as other engines write when they compact."""
 STATE: Final = "ottla.state"
-"""The name under which a Delta or Iceberg commit carries everything that the next run needs, including the marks."""
+"""The name under which a Delta or Iceberg commit stores everything that the next run needs, including the marks."""
 OFFSETS: Final = "ottla.offsets"
 """The marks alone, for people and other programs."""
 DESCRIPTION: Final = "ottla.table"
-"""The property of a Delta or Iceberg table that says which pipeline it belongs to."""
+"""The property of a Delta or Iceberg table that contains the pipeline to which it belongs."""
 
 
 class Conflict(PipelineError):
@@ -52,7 +52,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit changes. The keys of `add` are the staged paths of the new files."""
+    """The changes of a commit. The keys of `add` are the staged paths of the new files."""
 
     number: int
     at_ms: int
@@ -88,7 +88,7 @@ class State:
         self.extra |= change.extra
 
     def carried(self, change: Change, serial: int) -> str:
-        """Everything besides its files that a commit must carry, so that the newest commit alone is enough."""
+        """Everything besides its files that a commit must store, so that the newest commit alone is enough."""
         after = {
             "serial": serial,
             "marks": nested({**self.marks, **change.marks}),
@@ -98,7 +98,7 @@ class State:
         return json.dumps(after, sort_keys=True)
 
     def take(self, text: str) -> int:
-        """Load what a commit carried, and return its serial number."""
+        """Load the state that a commit stored, and return its serial number."""
         found = json.loads(text)
         self.marks, self.lost, self.extra = flat(found["marks"]), found["lost"], found["extra"]
         return int(found["serial"])
@@ -125,7 +125,7 @@ class CommitLog(Protocol):
         return {}
 
     def recover(self, state: State) -> None:
-        """Finish what a crash left undone."""
+        """Finish the steps that a crash left unfinished."""
 
     def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
         """Drop versions before a moment, unless it is a dry run. Return how many, and the files that become unused."""

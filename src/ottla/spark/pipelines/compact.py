@@ -1,4 +1,4 @@
-"""`compact`: many small files of an archive become few large ones, in one commit each round."""
+"""`compact`: merges many small files of an archive into few large ones, with one commit per round."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ottla.spark.pipelines.tables import Table
 
 DEFAULT_TARGET_BYTES: Final = 128 << 20
 _PACKS_A_ROUND: Final = 32
-"""Limits what a crash repeats, and the size of Spark's plan."""
+"""Limits the work that is repeated after a crash, and the size of Spark's plan."""
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def _size(files: Iterable[DataFile]) -> int:
 def choose(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
     """Groups of files that are adjacent by offset in a folder and partition, up to a size. Large files are left alone.
 
-    So are files that another engine has merged, because they hold several partitions.
+    Files that another engine has merged are left alone too, because they contain several partitions.
     """
     places: dict[tuple[str, int], list[DataFile]] = {}
     for file in files:

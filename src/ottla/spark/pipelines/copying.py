@@ -33,7 +33,7 @@ _TASK_RECORDS: Final = 100_000
 """Fewer records than this do not justify a separate task."""
 _RESULT: Final = "path string, topic string, day int, partition int, first bigint, last bigint, records bigint"
 _UNORDERED: Final = ("value", "headers")
-"""Columns that are not searched by minimum and maximum."""
+"""Columns without statistics, because no query searches them by minimum and maximum."""
 
 
 class Copied(NamedTuple):
@@ -67,7 +67,7 @@ def copy_records(
     """Write the records from `starts` up to, but not including, `ends` below a staging folder, by topic, partition and
     day.
 
-    `schema` names the columns. If `date` is among them, the files have it too.
+    `schema` contains the columns. If `date` is one of them, the files contain it too.
     """
     from pyspark.sql.types import StructType
 

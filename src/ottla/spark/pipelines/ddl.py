@@ -1,7 +1,7 @@
 """Columns written as DDL (`id BIGINT NOT NULL, tags ARRAY<STRING>`), read without a JVM.
 
-Spark parses DDL only in the JVM, so a typing error would show up seconds later, after Spark has started, with a stack.
-The types are those of Spark's own grammar.
+Spark parses DDL only in the JVM, so a typing error would show up seconds later, after Spark has started, as a stack
+trace. The types are those of Spark's own grammar.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pipelines declared in a YAML file. They run one after the other; those that follow their topics run in parallel.
 
 An entry has the options of its command under the same names, with `_` for `-`: `--to-topic` is `to_topic`, and
-`--window 5m` is `window: 5m`. Options that a command takes several times are mappings: `table: {o: orders.v1}`.
+`--window 5m` is `window: 5m`. Options that a command accepts several times are mappings: `table: {o: orders.v1}`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from ottla.spark.pipelines.object_stores import check_location
 PIPELINES: Final = ("archive", "compact", "upkeep", "verify", "replay", "stats", "parse", "snapshot", "sql", "quality")
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
-# Options that a command takes as text, and the function arguments that they become. The argument names are accepted as
+# Options that a command accepts as text, and the corresponding arguments of the function. The argument names are
+# accepted as
 # well.
 _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "window": ("window_ms", lambda value: _milliseconds(value)),
@@ -71,7 +72,7 @@ class Declared:
 
 
 def load(path: str) -> tuple[list[Declared], dict[str, Any]]:
-    """The entries, and the options for Spark. PipelineError names the faulty place."""
+    """The entries, and the options for Spark. The message of PipelineError shows the faulty place."""
     try:
         import yaml  # type: ignore[import-untyped]
     except ImportError:

@@ -1,4 +1,4 @@
-"""Values as typed columns: JSON, Avro and Protobuf, each by a schema.
+"""Values as typed columns: JSON, Avro and Protobuf, each decoded with a schema.
 
 Spark itself parses JSON. The Python packages for Avro and Protobuf run in the executors. If a value does not fit the
 schema, the decoder explains why.
@@ -272,7 +272,7 @@ def _from_json_schema(node: Mapping[str, Any], where: str) -> DataType:
 
 
 def _json_decoder(decoding: Decoding) -> Decode:
-    """Only explains: finds the reason why Spark could not parse a value."""
+    """A decoder that only finds the reason why Spark could not parse a value."""
     schema = decoding.spark_type()
 
     def decode(value: bytes) -> Any:

@@ -3,7 +3,7 @@
     OUT/_delta_log/00000000000000000007.json     commit 7, of ours or of any other engine
     OUT/topic=orders/date=2026-01-31/…           files, named by partition and offsets
 
-Our commits carry the marks in their commitInfo, and a transaction number (`txn`) that grows by one. The newest commit
+Our commits store the marks in their commitInfo, and a transaction number (`txn`) that grows by one. The newest commit
 with marks holds the table's progress; commits of other engines (OPTIMIZE, for example) have none. By default delta-rs
 retries a commit that conflicts with another. This is turned off: the marks are compared before the next attempt.
 """
@@ -118,7 +118,7 @@ class DeltaLog(CommitLog):
         return _deleted(self._table())
 
     def _newest(self, table: DeltaTable, state: State) -> int:
-        """Load what our newest commit carried. Return its transaction number, or -1 if there is none."""
+        """Load the state of our newest commit. Return its transaction number, or -1 if there is none."""
         if (number := table.transaction_version(APP)) is None:
             return -1
         text = _carried(table)
@@ -209,7 +209,7 @@ class DeltaLog(CommitLog):
             # delta-rs cannot name the vector of a file that it removes, and without it readers would keep the file.
             raise PipelineError(marked_rows(self.store.root))
         offsets = json.dumps(json.loads(text)["marks"])
-        # Files that only replace others are not news to readers of the change feed.
+        # Files that only replace others contain no changes for readers of the change feed.
         is_new = bool(change.marks) or not change.remove
         actions: list[Any] = []
         for file in placed.values():
@@ -242,7 +242,7 @@ def _values(path: str, keys: list[str]) -> dict[str, str | None]:
 
 
 def _carried(table: DeltaTable) -> str | None:
-    """What our newest commit carried. A restored table has the progress of the restored version."""
+    """The state that our newest commit stored. A restored table has the progress of the restored version."""
     newest = table.version()
     for entry in table.history():
         if entry["version"] > newest:

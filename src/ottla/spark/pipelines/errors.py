@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class PipelineError(Exception):
-    """Ends a pipeline. What was committed before stays, and the same call continues from there."""
+    """Ends a pipeline. Earlier commits stay, and the same call continues from there."""
 
 
 class Starved(PipelineError):

@@ -19,7 +19,7 @@ _PACKAGES: Final = {"delta": ("deltalake",), "iceberg": ("pyiceberg", "sqlalchem
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What to create: a format and, for Iceberg, the catalog, its options, and the name of the table in it."""
+    """The kind of table to create: a format and, for Iceberg, the catalog, its options, and the table's name in it."""
 
     format: str
     catalog: str | None = None
@@ -33,7 +33,7 @@ def check_format(
     catalog_options: Mapping[str, str] | None = None,
     table_name: str | None = None,
 ) -> Kind | None:
-    """What was requested, or None. Raises PipelineError before Spark starts if it cannot be created."""
+    """The requested kind, or None. Raises PipelineError before Spark starts if it cannot be created."""
     asked = catalog is not None or bool(catalog_options) or table_name is not None
     if format is None and not asked:
         return None

@@ -1,9 +1,9 @@
-"""An Iceberg table without a catalog: its metadata files are numbered, as those of Hadoop's tables are.
+"""An Iceberg table without a catalog: its metadata files are numbered, like those of Hadoop's tables.
 
     OUT/metadata/v7.metadata.json        version 7 of the table
     OUT/metadata/version-hint.text       7
 
-The writer that creates the next file first gets its number. A local disk decides this atomically.
+The first writer that creates the next file gets its number. A local disk decides this atomically.
 """
 
 from __future__ import annotations

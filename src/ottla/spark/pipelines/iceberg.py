@@ -4,7 +4,7 @@
     OUT/metadata/                                Iceberg's own
     OUT/_ottla/iceberg.json                      the catalog and the name of the table; see `catalogs`
 
-Our commits carry the marks in the summary of the snapshot and in a table property, which remains when snapshots expire.
+Our commits store the marks in the summary of the snapshot and in a table property, which remains when snapshots expire.
 By default pyiceberg retries a commit that conflicts with another, so two writers could both succeed. This is turned
 off: the marks are compared before the next attempt.
 """
@@ -208,7 +208,7 @@ class IcebergLog(CommitLog):
             state.rows_deleted = again.rows_deleted
 
     def unused(self, before_ms: int, dry_run: bool) -> tuple[int, dict[str, int]]:
-        """Expire old snapshots that no branch or tag needs. Then find the files that no other snapshot names."""
+        """Expire old snapshots that no branch or tag needs. Then find the files that no other snapshot refers to."""
         table = self._present()
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
         old = [
@@ -278,7 +278,7 @@ class IcebergLog(CommitLog):
         return found
 
     def _sync(self, table: Any) -> None:
-        """The catalog is already on disk. Sync the files that it names."""
+        """The catalog is already on disk. Sync the files that it refers to."""
         snapshot = table.current_snapshot()
         names = [table.metadata_location, snapshot.manifest_list]
         names += [
@@ -303,7 +303,7 @@ def _without_remarks() -> Iterator[None]:
 
 
 def _with_ids(schema: Any) -> Any:
-    """Iceberg's columns for Arrow's."""
+    """The Iceberg columns for Arrow columns."""
     from pyiceberg.catalog import Catalog
     from pyiceberg.schema import assign_fresh_schema_ids
 
@@ -322,9 +322,10 @@ def _spec(columns: Any, partition_by: tuple[str, ...]) -> Any:
 
 
 def _carried(table: Any) -> str | None:
-    """What our newest commit carried. Snapshots come first, because the table may have been rolled back to one of them.
+    """The state that our newest commit stored. Snapshots come first, because the table may have been rolled back to
+    one.
 
-    The property is used if the snapshots that carried it have expired.
+    The property is used if the snapshots with this state have expired.
     """
     snapshot = table.current_snapshot()
     while snapshot is not None:
@@ -363,7 +364,7 @@ def _serial_of(table: Any) -> int:
 
 
 def _bounds(schema: Any, file: Any, name: str) -> tuple[Any, Any] | None:
-    """The least and greatest value of a column in a file, or None if unknown."""
+    """The lowest and highest value of a column in a file, or None if unknown."""
     from pyiceberg.conversions import from_bytes
 
     try:

@@ -42,7 +42,7 @@ class Progress:
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments that every pipeline takes."""
+    """Keyword arguments that every pipeline accepts."""
 
     bootstrap: str
     """The brokers to contact first."""
@@ -129,7 +129,7 @@ class Job:
     # --- the seam between pipelines and sources ----------------------------------------------------------------------
 
     def first_offsets(self) -> Offsets:
-        """Where a first run begins. Spark resolves `_EARLIEST` and `_LATEST` when it asks for the offsets."""
+        """The offsets at which a first run begins. Spark resolves `_EARLIEST` and `_LATEST` when it requests them."""
         start = self.options.get("start", "earliest")
         if start == "earliest":
             return dict.fromkeys(self.partitions, _EARLIEST)
@@ -141,7 +141,7 @@ class Job:
         return self.cluster.bounds(self.partitions, self.committed_only)
 
     def range(self) -> tuple[Offsets, Offsets]:
-        """What a batch job reads: from its first offsets up to the current ends."""
+        """The range that a batch job reads: from its first offsets up to the current ends."""
         bounds = self.bounds()
         firsts = self.first_offsets()
         named = {_EARLIEST: 0, _LATEST: 1}
@@ -174,7 +174,7 @@ class Job:
         return reader.option("startingOffsets", json.dumps(nested(starts))).option("maxOffsetsPerTrigger", limit).load()
 
     def format(self) -> str:
-        """The format of source and sinks: the official connector if the session has it, unless one is chosen."""
+        """The format of source and sinks: the chosen one, or else the official connector if the session has it."""
         chosen = self.options.get("source")
         if chosen is None:
             from ottla.spark.sessions import has_connector
@@ -208,7 +208,7 @@ class Job:
         return {"kafka.bootstrap.servers": self.cluster.bootstrap, **named}
 
     def write_topic(self, frame: DataFrame) -> None:
-        """Append rows (key, value, headers, topic, maybe partition) to topics. A failure may leave some written."""
+        """Append rows (key, value, headers, topic, maybe partition) to topics. Some may be written even on failure."""
         frame.write.format(self.format()).mode("append").options(**self.sink_options()).save()
 
 

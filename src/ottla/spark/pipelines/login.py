@@ -1,7 +1,7 @@
 """The login to a cluster: client properties from a file, a mapping and the environment, for Ottla's client and Java's.
 
-Both clients take nearly the same properties. What the official connector needs in addition is built here, so that one
-file works for both sources: JAAS lines from a name and a password, and PEM from separate files.
+Both clients accept nearly the same properties. This module builds the additional ones for the official connector, so
+that one file works for both sources: JAAS lines from a name and a password, and PEM from separate files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
         if "ssl.keystore.location" in found:
             found.setdefault("ssl.keystore.type", "PEM")
         if "ssl.key.location" in properties:
-            # Java takes the certificate and the key from one file, or as text.
+            # Java reads the certificate and the key from one file, or as text.
             found["ssl.keystore.key"] = _content(properties["ssl.key.location"])
             chain = found.pop("ssl.keystore.location", None)
             found["ssl.keystore.certificate.chain"] = _content(chain) if chain else ""

@@ -6,10 +6,10 @@
 
 The commit is the creation of the next manifest, under a name that only one writer can take. After that, the files that
 it adds are moved to their places, and the files that it removes are deleted. If a crash interrupts this, the next open
-finishes it. So a reader that follows the manifests sees exactly what was committed, and a reader that only lists the
-Parquet files never sees a file of a failed batch or a record twice. Spark's own file sink is not used: its file names
-are random, its log (`_spark_metadata`) has no offsets and cannot be compacted from outside, and readers that ignore the
-log see the files of failed batches.
+finishes it. So a reader that follows the manifests sees exactly the committed files, and a reader that only lists the
+Parquet files never sees a file of a failed batch, or the same record twice. Spark's own file sink is not used: its file
+names are random, its log (`_spark_metadata`) has no offsets and cannot be compacted from outside, and readers that
+ignore the log see the files of failed batches.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ManifestLog(CommitLog):
         return state
 
     def recover(self, state: State) -> None:
-        """Finish what a crash after the last commit left undone."""
+        """Finish the steps that a crash after the last commit left unfinished."""
         if state.number >= 0:
             self._roll_forward(_change(read_json(self.store, _manifest(state.number))))
 
@@ -95,7 +95,7 @@ class ManifestLog(CommitLog):
             self.store.replace(_manifest(state.number).replace(".json", ".whole.json"), whole)
 
     def _roll_forward(self, change: Change) -> None:
-        """Idempotent: skips the steps that are already done."""
+        """Finish the last commit. Idempotent: skips the steps that are already done."""
         for staged, file in change.add.items():
             if self.store.exists(staged):
                 self.store.move(staged, file.path)

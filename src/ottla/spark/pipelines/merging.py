@@ -1,4 +1,4 @@
-"""MERGE of a few changes into a table of Parquet files, in Arrow: finds the replaced rows, and rewrites or marks them.
+"""Merges a few changes into a table of Parquet files, in Arrow: finds the replaced rows, and rewrites or marks them.
 
 Tasks read the keys of the table's files. Copy-on-write rewrites the files with rows to replace, and leaves the others
 alone. Merge-on-read rewrites nothing: it only records which rows of which file are deleted. In both cases the new rows
@@ -58,7 +58,7 @@ def sources(files: Iterable[DataFile], url: Callable[[DataFile], str], deleted: 
 
 
 def find_matches(spark: SparkSession, store: ArrowStore, files: Sequence[Source], changes: pa.Table) -> Matches:
-    """`changes` has by topic and key the `partitions` with the key, and the winner's timestamp and offset."""
+    """`changes` contains, by topic and key, the `partitions` with the key, and the winner's timestamp and offset."""
     keys = changes.select(["topic", "key", "partitions", "timestamp", "offset"])
     shares = _deal(files, parallelism(spark))
 

@@ -1,6 +1,6 @@
 """S3-compatible buckets, reached with Arrow's own client from the driver and from tasks: no jars, and no renames.
 
-A bucket has no locks and cannot move a file. What is safe is the method of Delta and Iceberg: files with unique names,
+A bucket has no locks and cannot move a file. Only the method of Delta and Iceberg is safe: files with unique names,
 and one small conditional write, or one change in a catalog, that makes them part of the table.
 """
 
@@ -39,7 +39,7 @@ def is_bucket(location: str) -> bool:
 
 
 def check_location(location: str | None) -> None:
-    """Refuse what Hadoop calls a bucket. Its renames there are copies, so a commit by renames would not be safe."""
+    """Refuse bucket URLs of Hadoop. Its renames in a bucket are copies, so a commit by renames would not be safe."""
     scheme = urlsplit(location or "").scheme
     if scheme in _HADOOP_BUCKETS:
         raise PipelineError(f"{scheme}:// is not supported; write s3://BUCKET/PATH and add --format delta or iceberg")

@@ -77,7 +77,7 @@ def _from_footer(store: Store, path: str, size: int) -> Written:
 
 
 def _offsets(group: Any) -> tuple[int, int] | None:
-    """The least and greatest of the column `offset`."""
+    """The lowest and highest value of the column `offset`."""
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == "offset" and column.statistics is not None and column.statistics.has_min_max:
@@ -145,7 +145,7 @@ def delta_stats(store: ArrowStore, path: str) -> dict[str, Any]:
 
 
 def _shown(value: Any, up: bool) -> Any:
-    """As JSON, or None for types that Delta does not order. Times are in milliseconds, so a maximum is rounded up."""
+    """The JSON value, or None for types that Delta does not order. Times are in ms, so a maximum is rounded up."""
     if isinstance(value, datetime):
         if value.tzinfo is None:
             return None

@@ -1,4 +1,4 @@
-"""`parse`: values to typed columns by a schema. Values that do not fit go to a dead-letter topic and block nothing.
+"""`parse`: values to typed columns with a schema. Values that do not fit go to a dead-letter topic and block nothing.
 
 The table is committed like an archive, so it holds every record once. Dead letters are written before the commit. After
 a crash in between they are written again; the origin in their headers shows which ones are the same.
@@ -45,17 +45,17 @@ def parse(
     dead_letters: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Summary:
-    """Write a table of typed columns (and topic, partition, offset, timestamp, key) below `out`.
+    """Write a table of typed columns (and topic, partition, offset, timestamp, key) in `out`.
 
     It is plain Parquet, Delta or Iceberg (`format`). In the latter two, a later schema may add columns.
 
     Records that do not fit go to the topic `dead_letters` (by default the first topic's name with `.dead-letters`),
-    with key, value and headers as they were and headers `ottla.origin.*` and `ottla.error` added. Tombstones stay, as
-    rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
-    other versions of the schema are read by `writer_schemas` (the id at the start of the value -> schema).
+    with unchanged key, value and headers, and additional headers `ottla.origin.*` and `ottla.error`. Tombstones stay,
+    as rows whose columns are null. A column whose name is taken is called `value_…`. Avro values that were written with
+    other versions of the schema are read with `writer_schemas` (the id at the start of the value -> schema).
 
-    With a `registry` the newest schema of `subject` (`TOPIC-value`) says what the columns are, and each value is read
-    with the schema whose id it starts with. A newer version adds its columns to the table, even during a run.
+    With a `registry` the newest schema of `subject` (`TOPIC-value`) determines the columns, and each value is read
+    with the schema whose id is at its start. A newer version adds its columns to the table, even during a run.
     """
     if registry is not None:
         if value_format or schema or writer_schemas:

@@ -1,6 +1,6 @@
 """`quality`: finds anomalies in a topic: duplicates, gaps, timestamps out of order, records without a key.
 
-Duplicates are records of one topic with the same key, value and timestamp, as they result from a producer that retries
+Duplicates are records of one topic with the same key, value and timestamp. They result from a producer that retries
 without idempotence. Gaps are offsets without a record; transactions and compaction cause them too. With a checkpoint, a
 later run checks only new records, and knows the last record of the previous run.
 """
@@ -76,7 +76,7 @@ class Quality:
 
 @patient
 def quality(topics: str | Sequence[str], *, out: str | None = None, **options: Unpack[Options]) -> Quality:
-    """Look through topics; with `out` all findings are written there as Parquet, one row each."""
+    """Check topics. With `out`, all findings are written there as Parquet, one row each."""
     began = time.monotonic()
     if options.get("follow"):
         raise PipelineError(

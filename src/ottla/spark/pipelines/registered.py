@@ -32,7 +32,7 @@ def registered(
 
 
 class Registered:
-    """The newest schema of a subject, and what changed since the table was last written."""
+    """The newest schema of a subject, and the changes since the table was last written."""
 
     def __init__(self, registry: Registry, subject: str, message: str) -> None:
         self.registry = registry
@@ -43,7 +43,7 @@ class Registered:
         self.decoding, self.schema = load_registered(registry, subject, message)
 
     def follow(self, table: Table, job: Job) -> None:
-        """Report what is new since the table's last commit."""
+        """Report the changes since the table's last commit."""
         before = table.state.extra.get(_NOTE)
         if before and before["id"] != self.schema.id:
             self._tell(job, before["version"], before["fields"])

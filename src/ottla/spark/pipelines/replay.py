@@ -1,4 +1,4 @@
-"""`replay`: an archive back into topics, with keys, headers, order, timestamps and partitions, at a chosen speed.
+"""`replay`: writes an archive back to topics, with keys, headers, order, timestamps and partitions, at a chosen speed.
 
 Spark's Kafka sink cannot set timestamps, and repeats records when a task is repeated. So executors write with Ottla's
 own client: one task owns a target partition and appends in transactions. Each transaction commits the position in the
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _POLL_S: Final = 0.5
 _GATHER_S: Final = 0.1
-"""When paced, records that are due within this time become visible together: one transaction each would be too many."""
+"""When paced, records that are due within this time become visible together, to avoid a transaction per record."""
 # Retention must not remove old records as soon as they are back, and large records must be accepted.
 _NEW_TOPIC: Final = {
     "retention.ms": "-1",
@@ -54,7 +54,7 @@ Progresses = dict[TopicPartition, Reached]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a task needs; it is sent to executors."""
+    """The data that a task needs; it is sent to executors."""
 
     cluster: BlockingClient
     names: dict[str, str]
@@ -83,9 +83,10 @@ def replay(
 ) -> Summary:
     """Write the archived records to `to_topic`, or to topics with their original names after a `prefix`, exactly once.
 
-    `speed` 1 keeps the pauses between the records' timestamps, 10 is ten times as fast, 0 as fast as it goes; `rate` is
-    a number of records per second instead. `only` chooses one of several archived topics. What was replayed before is
-    not replayed once more, unless `again` is set. The group shows how far each target partition is.
+    `speed` 1 keeps the pauses between the records' timestamps, 10 is ten times as fast, and 0 is as fast as possible;
+    `rate` is a number of records per second instead. `only` chooses one of several archived topics. Records that were
+    replayed before are not replayed again, unless `again` is set. The group shows the progress of each target
+    partition.
     """
     if compression not in _CODECS:
         raise PipelineError(f"compression is one of {', '.join(_CODECS)}, not '{compression}'")
@@ -153,7 +154,7 @@ def _behind(frame: DataFrame, reached: Mapping[TopicPartition, int]) -> DataFram
 
 
 def _fingerprint(table: Table, cluster: BlockingClient, names: dict[str, str], *limits: int | None) -> str:
-    """Identifies what is replayed, and to where. Another choice is another replay."""
+    """Identifies the records and the target of a replay. Another choice is another replay."""
     import hashlib
 
     what = json.dumps([table.id, cluster.cluster_id(), sorted(names.items()), limits])
@@ -161,7 +162,7 @@ def _fingerprint(table: Table, cluster: BlockingClient, names: dict[str, str], *
 
 
 class _Note:
-    """Kept next to the archive, because a topic may be recreated, and brokers delete groups that are idle for long."""
+    """A note next to the archive, because a topic may be recreated, and brokers delete groups that stay idle."""
 
     def __init__(self, table: Table, path: str, target: Target) -> None:
         self._store = table.store
@@ -174,7 +175,7 @@ class _Note:
         self._partitions = partitions_of(topics)
 
     def begin(self, again: bool) -> Progresses:
-        """The progress of earlier runs in each target partition. From here on the group has every partition."""
+        """The progress of earlier runs in each target partition. After this call the group contains every partition."""
         there: dict[str, Any] = {}
         if self._store.exists(self._path):
             there = read_json(self._store, self._path)

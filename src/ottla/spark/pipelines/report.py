@@ -24,12 +24,12 @@ Window = Mapping[str, Any]
 Point = tuple[float, float]
 _COLOURS: Final = ("#2563a8", "#c8571b", "#2f855a", "#7b4397", "#a87c10", "#4a5568")
 _ON_DARK: Final = ("#6ea8e5", "#f0925c", "#6cc492", "#c39ae3", "#d9b04a", "#a7b3c4")
-"""The same colours on a dark page."""
+"""The colours on a dark page."""
 _MOST_POINTS: Final = 1000
 _MOST_TOPICS: Final = len(_COLOURS)
-"""The most lines in one chart of the PNG. More are hard to tell apart."""
+"""The maximum number of lines in one chart of the PNG. More are hard to tell apart."""
 _LONGEST_NAME: Final = 48
-"""The most characters of a topic's name in the PNG, which shows three in a row."""
+"""The maximum length of a topic's name in the PNG, which shows three in a row."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 560, 246, 80, 16, 14, 46
 _BYTES: Final = ("B", "kB", "MB", "GB", "TB")
 _COUNTS: Final = ("", "k", "M", "G", "T")
@@ -132,7 +132,7 @@ def _value(window: Window, column: str) -> float:
 
 
 def _thinned(found: list[Point]) -> list[Point]:
-    """At most this many points: the least and the greatest of neighbours in the same place, so that no peak is lost."""
+    """At most this many points: the lowest and the highest of neighbours in the same place, so that no peak is lost."""
     size = -(-2 * len(found) // _MOST_POINTS)
     if size <= 2:
         return found
@@ -149,7 +149,7 @@ def _seconds(moment: datetime) -> float:
 
 
 def nice_ticks(greatest: float) -> list[float]:
-    """About four round values from zero to above the greatest."""
+    """About four round values from zero to above the highest value."""
     if greatest <= 0:
         return [0.0, 1.0]
     power = 10.0 ** floor(log10(greatest / 4))
@@ -162,13 +162,13 @@ _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200
 
 
 def time_ticks(first: float, last: float) -> list[tuple[float, str]]:
-    """At most six round moments with their labels in UTC. Where a day begins, a second line has the date."""
+    """At most six round moments with their labels in UTC. At the start of a day, a second line shows the date."""
     span = max(last - first, 1.0)
     days = 86400 * max(1, -(-int(span) // (5 * 86400)))
     step = next((one for one in _STEPS_S if span / one <= 5), days)
     at = -(-int(first) // step) * step
     found: list[tuple[float, str]] = []
-    # Within a single day no date is needed: the line above the charts has it.
+    # Within a single day no date is needed: the line above the charts shows it.
     day = f"{datetime.fromtimestamp(first, UTC):%d %b}"
     while at <= last:
         moment = datetime.fromtimestamp(at, UTC)
@@ -385,7 +385,7 @@ def _axes(one: Any, chart: Chart) -> None:
 
 
 def _short_name(topic: str) -> str:
-    """Cut in the middle, because the end often is the version."""
+    """The name, cut in the middle, because the end is often the version."""
     return topic if len(topic) <= _LONGEST_NAME else f"{topic[: _LONGEST_NAME - 16]}…{topic[-15:]}"
 
 

@@ -59,13 +59,13 @@ def snapshot(
     merge: str = MODES[0],
     **options: Unpack[TableOptions],
 ) -> Summary:
-    """Bring the table below `out` up to date with the topics. Records without a key have no place in it.
+    """Update the table in `out` from the topics. Records without a key are left out.
 
     Changes are merged in as `copy-on-write`, which rewrites the files that have rows of changed keys, or for Iceberg
     as `merge-on-read`, which marks such rows as deleted and rewrites files only now and then.
 
-    With the envelope `debezium` values are change events in JSON: the table has the row after the change, as JSON, and
-    deletes take rows away.
+    With the envelope `debezium` values are change events in JSON: the table contains the row after the change, as JSON,
+    and deletes remove rows.
     """
     check_envelope(envelope)
     if merge not in MODES:

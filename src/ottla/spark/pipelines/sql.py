@@ -38,7 +38,7 @@ _META: Final = ("topic", "partition", "offset", "timestamp", "timestampType", "h
 
 @dataclass(slots=True)
 class Answer:
-    """The rows of a query that is printed, or where they were written."""
+    """The rows of a query that is printed, or the place where they were written."""
 
     topics: list[str]
     columns: list[str] = field(default_factory=list)
@@ -66,15 +66,15 @@ def sql(
     subject: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Answer:
-    """Run a query in which topics are tables, and give its rows, or write them to a table (`out`) or a topic.
+    """Run a query in which topics are tables, and return its rows, or write them to a table (`out`) or a topic.
 
-    A topic's table has its name, with `_` for what SQL does not take in a name; `tables` gives other names (name ->
-    topic). Columns: key and value as text (as bytes with `binary`), topic, partition, offset, timestamp, headers; with
-    a schema for its values (`schemas`, table -> DDL or a file) also the fields of the JSON in them. With `stream` the
-    query runs as a stream, which needs a `checkpoint` and a place to write to, and continues from there the next time.
-    Rows that are written somewhere are progress, which a group shows; a query that is printed has one if it is named.
-    With a `registry`, rows for a topic are written by the newest schema of `subject` (`TOPIC-value`) in its framing; if
-    the subject has none, an Avro schema of the query's columns becomes its first.
+    The table of a topic has the name of the topic, with `_` for characters that SQL does not allow in a name; `tables`
+    sets other names (name -> topic). Columns: key and value as text (as bytes with `binary`), topic, partition, offset,
+    timestamp, headers; with a schema for its values (`schemas`, table -> DDL or a file) also the fields of their JSON.
+    With `stream` the query runs as a stream. It needs a `checkpoint` and an output, and the next run continues from
+    there. If rows are written, a group shows the progress; a printed query has a group only if you choose one. With a
+    `registry`, rows for a topic are written with the newest schema of `subject` (`TOPIC-value`) in its framing. If the
+    subject has no schema, an Avro schema of the query's columns becomes its first version.
     """
     began = time.monotonic()
     named, decodings = check_query(
@@ -247,7 +247,7 @@ def _run_stream(
 
 
 class _Watch(Watch):
-    """Spark's sinks do not call us before a batch, so losses before its planning are reported when they are seen."""
+    """Spark's sinks do not call us before a batch, so losses before its planning are reported when they are noticed."""
 
     def look(self) -> None:
         super().look()

@@ -58,11 +58,11 @@ def stats(
     report: str | None = None,
     **options: Unpack[TableOptions],
 ) -> Summary:
-    """Keep a table of windows below `out`; with `to_topic` also send each changed window there, as JSON.
+    """Keep a table of windows in `out`. With `to_topic`, also send each changed window to that topic, as JSON.
 
-    A record counts as late if it lies more than `late_after_ms` (a second, if it is not given) behind the greatest
-    timestamp before it. `report` names a file to draw the windows into: .html or .png. `read_stats` gives the table
-    with the windows that are still open.
+    A record counts as late if its timestamp is more than `late_after_ms` (by default one second) before the greatest
+    earlier timestamp. `report` is a file for a drawing of the windows: .html or .png. `read_stats` returns the table,
+    including the windows that are still open.
     """
     if window_ms < 1 or delay_ms < 0 or (late_after_ms or 0) < 0:
         raise PipelineError("a window lasts at least a millisecond, and delay and late_after are not negative")

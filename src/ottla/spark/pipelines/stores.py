@@ -50,7 +50,7 @@ class Store(Protocol):
 
 
 def is_local(location: str) -> bool:
-    """Whether a path or URL names a folder on this machine."""
+    """Whether a path or URL is a folder on this machine."""
     scheme = urlsplit(location).scheme
     return scheme in ("", "file") or len(scheme) == 1
 
@@ -98,7 +98,7 @@ class LocalStore:
         return str(self.path(path))
 
     def prepare(self, path: str) -> None:
-        """Make a folder that files can be written into."""
+        """Create a folder for new files."""
         self.path(path).mkdir(parents=True, exist_ok=True)
 
     def delta_options(self) -> dict[str, str]:
@@ -108,7 +108,7 @@ class LocalStore:
         return {}
 
     def url(self, path: str = "") -> str:
-        # Hadoop does not unquote the URL: quoting would name another file.
+        # Hadoop does not unquote the URL, so a quoted URL would refer to another file.
         return f"file://{self.path(path)}"
 
     def exists(self, path: str) -> bool:

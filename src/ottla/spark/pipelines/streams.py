@@ -1,7 +1,7 @@
 """Running a pipeline as a stream: micro-batches with their offsets, losses, progress, and the group that shows the lag.
 
 Spark's checkpoint records the offsets of a micro-batch before the batch begins, and repeats the same batch after a
-crash. The pipeline is responsible for what the batch writes. Our own note next to Spark's files (`ottla.json`) names
+crash. The pipeline is responsible for what the batch writes. Our own note next to Spark's files (`ottla.json`) contains
 the pipeline, the cluster and the topics with their ids, so that a checkpoint is not used for another pipeline.
 """
 
@@ -79,7 +79,7 @@ class Summary:
 
 
 Handler = Callable[[Batch], int]
-"""Takes a batch and returns the number of its records. When it returns, its output must be durable."""
+"""Handles a batch and returns the number of its records. When it returns, its output must be durable."""
 
 
 def run_stream(
@@ -113,7 +113,7 @@ def run_stream(
 
 
 def triggered(job: Job, writer: Any) -> Any:
-    """When the next micro-batch begins."""
+    """The trigger of the stream: when the next micro-batch begins."""
     if job.follow:
         return writer.trigger(processingTime=f"{round((job.options.get('interval_s') or 5) * 1000)} milliseconds")
     return writer.trigger(availableNow=True)

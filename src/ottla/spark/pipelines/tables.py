@@ -52,7 +52,7 @@ class Table:
         partition_by: tuple[str, ...] = (),
         **identity: Any,
     ) -> Table:
-        """Open for writing: keeps other writers out, and finishes what a crash left undone.
+        """Open for writing: keeps other writers out, and finishes the steps that a crash left unfinished.
 
         `target` is the format of a new table; without it, the existing format is used. A Delta or Iceberg table gets
         the columns of `schema`.

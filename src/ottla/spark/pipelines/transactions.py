@@ -2,7 +2,7 @@
 
 The transactional id belongs to the partition. The next task that opens it (a repeated task, a run after a crash) fences
 the previous writer and ends its open transaction, and only then reads its position. So two writers never append a
-record twice or out of order, regardless of other programs that write to the partition. The requests are those of Kafka
+record twice or out of order, even if other programs write to the partition. The requests are those of Kafka
 2.5 to 3.9, which every later broker supports too: partitions and groups are added by name, and a transaction ends
 without a new epoch.
 """

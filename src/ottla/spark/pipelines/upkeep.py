@@ -1,8 +1,8 @@
-"""`upkeep`: removes what a table no longer needs: old versions, and files that no other version names.
+"""`upkeep`: removes what a table no longer needs: old versions, and files that no other version uses.
 
-Delta and Iceberg keep the files of earlier versions for time travel. A killed writer leaves files that no commit names.
-Both are removed once they are older than `expire_ms`. Files that other engines have just written and not committed yet
-are younger. The offsets that hold the table's progress are always kept.
+Delta and Iceberg keep the files of earlier versions for time travel. A killed writer leaves files that no commit refers
+to. Both are removed once they are older than `expire_ms`. Files that other engines have written but not committed yet
+are newer than that. The offsets that record the table's progress are always kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_EXPIRE_MS: Final = 3_600_000
 
 @dataclass(slots=True)
 class Upkeep:
-    """What was removed, or would be."""
+    """The files and versions that were removed, or would be."""
 
     table: str
     format: str = ""
@@ -34,7 +34,7 @@ class Upkeep:
 
 
 def upkeep(table: str, *, expire_ms: int = DEFAULT_EXPIRE_MS, dry_run: bool = False) -> Upkeep:
-    """Remove versions of a table, and files that nothing names, if they are older than `expire_ms`. Needs no Spark."""
+    """Remove versions of a table, and unused files, if they are older than `expire_ms`. Does not need Spark."""
     if expire_ms < LEAST_EXPIRE_MS:
         raise PipelineError(
             "less than an hour is too short: what another engine is about to commit might be removed under its hands"

@@ -1,6 +1,6 @@
 """`verify`: proof that each offset of an archive is in exactly one committed file.
 
-Three things are checked. Every file holds what its name and the manifest say. No offset is in two files. Offsets
+Three things are checked. Every file matches its name and the manifest. No offset is in two files. Offsets
 between the first and the last archived one that are in no file are not in the log either: they belong to a transaction
 marker, an aborted record, or a record that compaction removed. Offsets that the log has deleted cannot be checked this
 way. They are counted as `gone`, or as `lost` if the archive noticed the deletion.
@@ -71,7 +71,7 @@ class Verification:
 
 @patient
 def verify(archive: str, *, log: bool = True, content: bool = False, **options: Unpack[Options]) -> Verification:
-    """Check an archive against itself and, with `log`, against the topics; `content` compares all of each record."""
+    """Check an archive against itself and, with `log`, against the topics; `content` compares records in full."""
     began = time.monotonic()
     store = open_store(archive, options.get("spark"))
     table = Table.open(store, KIND)
@@ -139,7 +139,7 @@ def _count_partitions(frame: DataFrame, reports: dict[TopicPartition, PartitionR
 
 def _check_files(table: Table, found: Verification) -> None:
     if table.format != "parquet":
-        # Readers ignore files that the commit log does not name. Files that it names must exist.
+        # Readers ignore files that are not in the commit log. Files in the commit log must exist.
         for file in table.state.files.values():
             if not table.store.exists(file.path):
                 found.problems.append(f"{file.path} is missing")
@@ -154,7 +154,7 @@ def _check_files(table: Table, found: Verification) -> None:
 
 
 def _check_contents(frame: DataFrame, table: Table, found: Verification) -> bool:
-    """Compare each file with its manifest entry, and so its name. Returns whether no file holds an offset twice."""
+    """Compare each file with its manifest entry and its name. Returns whether no file contains an offset twice."""
     from pyspark.sql import functions as F
 
     if not table.state.files:
