@@ -1,4 +1,4 @@
-// kfake: franz-go's broker in memory, as a process that listens on one port. `scripts/kfake-start` builds and runs it.
+// kfake: franz-go's in-memory broker, as a process that listens on one port. `scripts/kfake-start` builds and runs it.
 package main
 
 import (

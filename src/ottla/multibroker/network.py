@@ -205,8 +205,8 @@ class Network:
 def sides_of(groups: Iterable[Iterable[int]], brokers: Iterable[int], controllers: Sequence[int]) -> list[list[int]]:
     """The sides of a partition.
 
-    Controllers that no side lists join the side with the most brokers, or else the first side, unless they are also
-    brokers. If the sides list only controllers, brokers reach all of them.
+    Controllers that no side lists join the largest side (the first one of equal sides), unless they are also brokers.
+    If the sides list only controllers, brokers reach all of them.
     """
     sides = [list(group) for group in groups]
     named = [node for side in sides for node in side]

@@ -60,9 +60,7 @@ class Measured(NamedTuple):
         return self.records / median(self.seconds[way])
 
     def ratio(self, way: str, other: str) -> float:
-        """How many times as fast as the other: the median over the turns. Within a turn the machine's state is the
-        same.
-        """
+        """How many times as fast as the other: the median over the turns, each with one state of the machine."""
         return median(theirs / ours for ours, theirs in zip(self.seconds[way], self.seconds[other], strict=True))
 
 

@@ -1,4 +1,4 @@
-// The JSON API. A failure is an Error with the server's own words.
+// The JSON API. A failure is an Error with the message of the server.
 import { useEffect, useState } from "./preact.js";
 
 const PREFIX = "/api/v1";
@@ -34,7 +34,7 @@ export async function ask(path, { method = "GET", body, signal } = {}) {
 export const topicPath = (topic, ...rest) => ["/topics", encodeURIComponent(topic), ...rest].join("/");
 export const groupPath = (group, ...rest) => ["/groups", encodeURIComponent(group), ...rest].join("/");
 
-// Why a stream does not begin: an EventSource itself does not tell. Null if it would begin now.
+// The reason why a stream does not start, because an EventSource does not report it. Null if it would start now.
 export async function refusal(path) {
   const stopped = new AbortController();
   try {
@@ -48,7 +48,7 @@ export async function refusal(path) {
 }
 export const stream = (path) => new EventSource(PREFIX + path);
 
-// What a path answers, asked again every `every` milliseconds; after a failure the last answer stays.
+// The answer of a path, requested again every `every` milliseconds. After a failure, the last answer is kept.
 export function useAnswer(path, { every = 0 } = {}) {
   const [state, setState] = useState({ data: null, error: null });
   const [round, setRound] = useState(0);

@@ -1,4 +1,4 @@
-// The bytes of a key or a value: as a JSON tree, as text, or in hexadecimal. Text is shown, never run.
+// The bytes of a key or a value: as a JSON tree, as text, or in hexadecimal. Text is shown, but never executed.
 import { html, useMemo, useState } from "./preact.js";
 import { ask } from "./api.js";
 import { bytes } from "./format.js";
@@ -8,7 +8,7 @@ const OPEN_MAX = 30;
 const TEXT_MAX = 100000;
 const LOADED_BYTES = 1 << 20;
 
-// A whole number that JavaScript cannot hold is kept as it was written.
+// An integer that is too large for JavaScript is kept as it was written.
 class Exact {
   constructor(source) {
     this.source = source;
@@ -28,9 +28,9 @@ function parsed(text) {
   }
 }
 
-// Opened down to `deep` levels, except for what has many entries.
+// A tree that is expanded down to `deep` levels, except for nodes with many entries.
 export function Tree({ name, value, depth = 0, deep = 3 }) {
-  // What is closed is not drawn: a large value stays quick.
+  // Collapsed nodes are not drawn, so that large values stay fast.
   const [open, setOpen] = useState(depth < deep && (depth === 0 || value === null || typeof value !== "object" || Object.keys(value).length <= OPEN_MAX));
   const label = name === undefined ? "" : html`<span class="key">${name}</span>: `;
   if (value instanceof Exact) return html`<div class="leaf">${label}<span class="number">${value.source}</span></div>`;

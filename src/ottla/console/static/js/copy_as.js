@@ -8,18 +8,18 @@ function base64(content) {
   return btoa(Array.from(new TextEncoder().encode(content.text), (each) => String.fromCharCode(each)).join(""));
 }
 
-// A Python literal: text as it is, other bytes through base64.
+// A Python literal: text unchanged, other bytes in base64.
 function python(content) {
   if (content === null) return "None";
   if (content.text === undefined) return `base64.b64decode("${content.base64}")`;
   const quoted = JSON.stringify(content.text).replaceAll(/[\u007f-\uffff]/g, (each) => `\\u${each.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  // Surrogate pairs of JavaScript are no characters in Python.
+  // Surrogate pairs of JavaScript are not characters in Python.
   return /\\ud[89a-f]/.test(quoted) ? `base64.b64decode("${base64(content)}")` : `${quoted}.encode()`;
 }
 
 const needsBase64 = (record) => [record.key, record.value, ...record.headers.map((each) => each.value)].some((each) => python(each ?? null).startsWith("base64"));
 
-// kcat sends no empty line, and ends a message at a new line: an empty value needs a key delimiter, other values another end.
+// kcat skips empty lines and ends a message at a newline: an empty value needs a key delimiter, other values another delimiter.
 function kcat(record, topic, bootstrap) {
   const headers = record.headers.map((each) => ` -H ${shell(each.value === null ? each.name : `${each.name}=${each.value.text ?? ""}`)}`).join("");
   const target = `kcat -P -b ${bootstrap} -t ${topic} -p ${record.partition}${headers}`;
@@ -87,7 +87,7 @@ export function CopyAs({ record, topic, bootstrap }) {
       await navigator.clipboard.writeText(text);
       setCopied(true);
     } catch {
-      setCopied(false); // the text is there to be selected
+      setCopied(false); // the user can select the text instead
     }
   };
   return html`

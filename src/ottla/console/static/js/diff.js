@@ -1,4 +1,4 @@
-// The difference of two texts, line by line: [sign, line] with "+", "-" or " ".
+// The difference between two texts, line by line: [sign, line] with "+", "-" or " ".
 const CELLS_MAX = 4_000_000;
 
 export function difference(before, after) {
@@ -18,7 +18,7 @@ export function difference(before, after) {
 
 function middle(old, now) {
   if (old.length * now.length > CELLS_MAX) return [...old.map((line) => ["-", line]), ...now.map((line) => ["+", line])];
-  // How many lines the rests from here on have in common, at most.
+  // The maximum number of lines that the two remainders from here on have in common.
   const common = Array.from({ length: old.length + 1 }, () => new Uint32Array(now.length + 1));
   for (let i = old.length - 1; i >= 0; i -= 1) {
     for (let j = now.length - 1; j >= 0; j -= 1) {

@@ -1,4 +1,4 @@
-// Saves a blob as a file of this name.
+// Saves a blob as a file with this name.
 export function download(blob, name) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them.
+// Formats numbers, sizes and times for people.
 const number = new Intl.NumberFormat("en");
 
 export const count = (value) => (value === null || value === undefined ? "–" : number.format(value));
@@ -26,7 +26,7 @@ export function time(milliseconds) {
 
 export const plural = (value, one, many = `${one}s`) => `${count(value)} ${value === 1 ? one : many}`;
 
-// How long something has waited, in the unit that fits.
+// A waiting time in a suitable unit.
 export function waited(milliseconds) {
   if (milliseconds === null || milliseconds === undefined) return "–";
   if (milliseconds < 60e3) return `${(milliseconds / 1e3).toFixed(milliseconds && milliseconds < 10e3 ? 1 : 0)} s`;
@@ -34,5 +34,5 @@ export function waited(milliseconds) {
   return `${(milliseconds / 3600e3).toFixed(1)} h`;
 }
 
-// Records a second.
+// Records per second.
 export const rate = (value) => `${value < 10 && value > 0 ? value.toFixed(1) : count(Math.round(value))} records/s`;

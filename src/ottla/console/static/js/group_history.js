@@ -1,4 +1,4 @@
-// Why a group rebalanced: each generation with what led to it.
+// Why a group rebalanced: each generation with the events that led to it.
 import { html } from "./preact.js";
 import { groupPath, useAnswer } from "./api.js";
 import { plural, time } from "./format.js";
@@ -6,7 +6,7 @@ import { Missing, Problem } from "./ui.js";
 
 const KINDS = { joined: "good", left: "", "timed out": "bad", "changed subscription": "warn", "asked for a rebalance": "warn" };
 
-// Newest first: a generation, and the events since the one before it.
+// The generations, newest first, each with the events since the previous one.
 function generations(events) {
   const found = [];
   let causes = [];

@@ -1,4 +1,4 @@
-// The frame around all pages: navigation, search, and the page that the address names.
+// The frame around all pages: navigation, search, and the page for the current address.
 import { html, render, useEffect, useState } from "./preact.js";
 import { useAnswer } from "./api.js";
 import { PAGES } from "./pages.js";

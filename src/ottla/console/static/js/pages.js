@@ -1,6 +1,5 @@
 // All pages of the console. To add one: write its module, and add a line here.
-//
-// `path` is its address; `:name` in it becomes a property of the page. `load` imports the module with the first visit,
+// `path` is its address; `:name` in it becomes a property of the page. `load` imports the module on the first visit,
 // and `page` is the name of the function in it. Pages with a `title` are in the navigation, in their `section`.
 export const PAGES = [
   { path: "/", title: "Overview", section: "Cluster", load: () => import("./pages/overview.js"), page: "Overview" },

@@ -1,10 +1,10 @@
-// A line over time, drawn by uPlot, which follows the colours of the page.
+// A line over time, drawn by uPlot in the colours of the page.
 import { html, useEffect, useRef } from "./preact.js";
 import UPlot from "../vendor/uplot.js";
 
 const SECONDS_MIN = 60;
 
-// From the data: for a single point uPlot itself would show a day.
+// The time range of the data. For a single point, uPlot itself would show a whole day.
 function timeRange(plot) {
   const times = plot.data[0];
   const end = times.at(-1) ?? Date.now() / 1000;

@@ -1,4 +1,4 @@
-// Replicas drawn to scale: where each log ends, its high watermark, and who is in sync.
+// Replicas drawn to scale: the end of each log, its high watermark, and which replicas are in sync.
 import { html } from "./preact.js";
 import { count } from "./format.js";
 

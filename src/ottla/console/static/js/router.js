@@ -1,4 +1,4 @@
-// The address decides which page is shown. Links are ordinary links; the page is not loaded again.
+// The address determines the page to show. Links are ordinary links, but the document is not loaded again.
 import { html, signal } from "./preact.js";
 
 export const address = signal(location.pathname + location.search);
@@ -9,7 +9,7 @@ export function go(path, { replace = false } = {}) {
   scrollTo(0, 0);
 }
 
-// Keeps in the address what a page shows, so that it can be reloaded and shared; the way back stays as it is.
+// Stores the state of a page in the address, so that it can be reloaded and shared. Adds no entry to the history.
 export function note(query) {
   const path = location.pathname + (query ? `?${query}` : "");
   history.replaceState(null, "", path);
@@ -27,7 +27,7 @@ export function Link({ to, children, ...rest }) {
   return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
 }
 
-// A part of a path as people read it; one that is not encoded correctly stays as it is.
+// A part of a path, decoded. If it is not encoded correctly, it stays unchanged.
 export function decoded(part) {
   try {
     return decodeURIComponent(part);

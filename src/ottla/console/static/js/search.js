@@ -1,4 +1,4 @@
-// Ctrl-K: find a topic, a group, a transactional id, a broker or a page by a part of its name.
+// Ctrl-K: find a topic, a group, a transactional id, a broker or a page by part of its name.
 import { html, useEffect, useMemo, useState } from "./preact.js";
 import { useAnswer } from "./api.js";
 import { PAGES } from "./pages.js";

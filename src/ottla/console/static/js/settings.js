@@ -1,4 +1,4 @@
-// A table of settings: what each means, where its value comes from, and a form to change it.
+// A table of settings: the meaning of each, the source of its value, and a form to change it.
 import { html, useState } from "./preact.js";
 import { Problem, Table } from "./ui.js";
 

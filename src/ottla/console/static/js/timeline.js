@@ -1,4 +1,4 @@
-// Requests drawn over time on a canvas: one lane for each client, one row in it for each connection.
+// Requests drawn over time on a canvas: one lane per client, with one row per connection.
 const ROW = 14;
 const LANE_HEAD = 20;
 const AXIS = 22;
@@ -8,7 +8,7 @@ const STEPS = [1, 2, 5];
 
 export const SPAN_US = 10e6;
 
-// Groups requests into lanes. Lanes keep their place while the page is open, so that nothing jumps.
+// Groups requests into lanes. Lanes keep their position while the page is open, so that nothing jumps.
 export class Lanes {
   constructor() {
     this.lanes = new Map();
@@ -22,7 +22,7 @@ export class Lanes {
     if (!lane.rows.has(peer)) lane.rows.set(peer, lane.rows.size);
   }
 
-  // The lanes that some of the given requests are in, with where each begins.
+  // The lanes of the given requests, with the position where each begins.
   layout(requests) {
     const used = new Map();
     for (const each of requests) {
@@ -48,7 +48,7 @@ export class Lanes {
   }
 }
 
-// A row for each connection. A connection that begins after another one ended takes its row.
+// One row per connection. A connection that begins after another one ended reuses its row.
 function rowsOf(peers) {
   const ends = [];
   const rows = new Map();
@@ -143,7 +143,7 @@ export function draw(canvas, { requests, layout, view, now, picked }) {
     pen.stroke();
   }
 
-  // What went wrong is drawn last: nothing may hide it.
+  // Failed requests are drawn last, so that nothing hides them.
   const troubled = requests.filter((each) => each.fault || each.errors.length);
   for (const each of troubled.length ? [...requests, ...troubled] : requests) {
     const at = place(each, layout, view, width, now);

@@ -1,4 +1,4 @@
-// Pieces that several pages use.
+// Components that several pages use.
 import { html, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { go, Link } from "./router.js";
 
@@ -16,8 +16,8 @@ export function Waiting({ answer, children }) {
 
 const ROWS_MAX = 200;
 
-// Columns: {name, value(row), show(row), number}. Long tables are shown in steps, so that the page stays quick.
-// With `stacked` the cells of a row are below each other on a narrow page.
+// Columns: {name, value(row), show(row), number}. Long tables are shown in steps, so that the page stays fast.
+// With `stacked`, the cells of a row are stacked on a narrow page.
 export function Table({ columns, rows, link, label, stacked, empty = "Nothing here." }) {
   const [order, setOrder] = useState({ column: 0, down: false });
   const [most, setMost] = useState(ROWS_MAX);
@@ -88,7 +88,7 @@ export function Dialog({ title, onClose, children, footer }) {
   `;
 }
 
-// Asks before something is lost. The name has to be typed when `typed` is given.
+// Asks for confirmation before data is lost. With `typed`, the user has to type this name.
 export function Confirm({ title, text, action, typed, onConfirm, onClose }) {
   const [given, setGiven] = useState("");
   const [error, setError] = useState(null);
@@ -122,10 +122,10 @@ export function Confirm({ title, text, action, typed, onConfirm, onClose }) {
   `;
 }
 
-// A text whose `commands` are shown as code.
+// Text with its `commands` shown as code.
 export const coded = (text) => text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
 
-// A page that this console cannot fill, with the reason.
+// A page for which this console has no data, with the reason.
 export function Missing({ reason, children }) {
   return html`<div class="panel missing" aria-disabled="true"><p>${children}</p><p class="soft">${coded(reason)}</p></div>`;
 }
@@ -142,7 +142,7 @@ export function Card({ to, number, name, note }) {
   return to ? html`<${Link} class="card" to=${to}>${content}<//>` : html`<div class="card">${content}</div>`;
 }
 
-// A place without content, which says what would be here.
+// A placeholder for missing content, which explains what would be here.
 export function Empty({ title, children }) {
   return html`<div class="panel blank"><h2>${title}</h2><p>${children}</p></div>`;
 }

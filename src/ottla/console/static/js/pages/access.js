@@ -1,4 +1,4 @@
-// Who may do what, and how much: ACLs, quotas and SCRAM users.
+// Access control: ACLs, quotas and SCRAM users.
 import { html, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { count } from "../format.js";

@@ -8,7 +8,7 @@ import { Plot } from "../plot.js";
 
 const HISTORY = 300;
 
-// Lag in records and in seconds; what the console sampled before this page was open comes first.
+// Lag in records and in seconds. Samples from before this page was opened come first.
 function useHistory(data) {
   const history = useRef(null);
   const last = useRef(null);
@@ -17,7 +17,7 @@ function useHistory(data) {
     history.current = { times: before.map(([at]) => at / 1000), lags: before.map(([, lag]) => lag), seconds: before.map(() => null) };
   }
   const { times, lags, seconds } = history.current ?? { times: [], lags: [], seconds: [] };
-  // Added while it is drawn, so that the plots show what the numbers above them say.
+  // Added during rendering, so that the plots match the numbers above them.
   if (data && data !== last.current) {
     last.current = data;
     times.push(Date.now() / 1000);

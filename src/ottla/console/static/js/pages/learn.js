@@ -1,4 +1,4 @@
-// Guided tours through Kafka. Each runs on a small cluster of its own inside the console; what is shown is live.
+// Guided tours through Kafka. Each runs on its own small cluster inside the console and shows live data.
 import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, groupPath, topicPath, useAnswer } from "../api.js";
 import { count } from "../format.js";

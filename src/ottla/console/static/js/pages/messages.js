@@ -1,4 +1,4 @@
-// Records of a topic: a page of them from some place, or a live tail.
+// Records of a topic: one page from a chosen position, or a live tail.
 import { html, useEffect, useRef, useState } from "../preact.js";
 import { ask, refusal, stream, topicPath } from "../api.js";
 import { bytes, count, time } from "../format.js";
@@ -102,7 +102,7 @@ function place(kind, detail) {
 
 const FILTERS = ["key", "value", "header", "json"];
 
-// What the address asks for: the place as the API writes it, a partition and filters.
+// The values from the address: the position in the format of the API, a partition and filters.
 function given() {
   const query = new URLSearchParams(location.search);
   const [from, number = ""] = (query.get("from") ?? "newest").split(":");
@@ -168,7 +168,7 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
     setStatus(before);
     follow(before);
   };
-  // `before` is the last status of a connection that was lost: the new one continues there, so that no record is missed.
+  // `before` is the last status of a lost connection. The new connection continues there, so that no record is missed.
   const follow = (before) => {
     const address = topicPath(topic.name, "tail") + "?" + query({ cursor: before.cursor });
     const events = stream(address);
@@ -176,7 +176,7 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
     let current = before;
     let waiting = [];
     let timer = 0;
-    // Records that arrive together are shown together: a few drawings a second, however many there are.
+    // Records that arrive together are shown together, so that the page is redrawn only a few times per second.
     const draw = () => {
       timer = 0;
       const arrived = waiting.reverse();
@@ -216,7 +216,7 @@ export function Messages({ topic, readOnly, bootstrap = "127.0.0.1:9092" }) {
   const filter = (name, label, placeholder) => html`
     <label class="grow">${label}<input placeholder=${placeholder} value=${filters[name]} onInput=${(event) => setFilters({ ...filters, [name]: event.target.value })} /></label>
   `;
-  // All of the topic, not only what is shown; the broker sends it as it reads it.
+  // The whole topic, not only the records on the page. The broker sends them as it reads them.
   const everything = () => `/api/v1${topicPath(topic.name, "export")}?${query({ from: from === "newest" ? "oldest" : place(from, detail) })}`;
   const again = (event) => {
     event.preventDefault();

@@ -27,7 +27,7 @@ function Warnings({ warnings }) {
 
 const KEPT = 300;
 
-// Records and bytes a second, from how the totals grow.
+// Records and bytes per second, from the growth of the totals.
 function useThroughput(data) {
   const state = useRef({ last: null, times: [], records: [] });
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Trouble on purpose: faults, scenarios, the clock, and brokers and links that fail.
+// Failures on purpose: faults, scenarios, the clock, and brokers and links that fail.
 import { html, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { count } from "../format.js";
@@ -100,7 +100,7 @@ function Links({ brokers, network, act }) {
   `;
 }
 
-// Wrong clocks: what they are now, and one more.
+// Wrong clocks: a list of them, and a form to add one.
 function Clocks({ nodes, skews, act }) {
   const [chosen, setChosen] = useState(nodes[0]);
   const [seconds, setSeconds] = useState("60");
@@ -128,7 +128,7 @@ function NewBroker({ act }) {
 function Brokers({ state, act, readOnly }) {
   const numbers = Object.keys(state.brokers).map(Number);
   const [removing, setRemoving] = useState(null);
-  const [draining, setDraining] = useState({}); // broker -> replicas when it began
+  const [draining, setDraining] = useState({}); // broker -> the number of replicas when the drain began
   const steer = (verb, broker) => act(`/powers/cluster/${verb}`, broker === undefined ? {} : { broker });
   const drain = (broker) => (setDraining({ ...draining, [broker]: state.replicas[broker] }), steer("drain", broker));
   const both = new Set(Object.values(state.controllers ?? {}).map((each) => each.node_id));

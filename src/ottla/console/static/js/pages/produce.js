@@ -3,12 +3,12 @@ import { ask, topicPath } from "../api.js";
 import { bytes } from "../format.js";
 import { Dialog, Problem } from "../ui.js";
 
-// What cannot be edited as text, or is too long for it, is sent as it is, unless something else is written.
+// Content that cannot be edited as text, or is too long, is sent unchanged unless the user enters something else.
 const isText = (content) => content?.text !== undefined && !content.truncated;
 const asText = (content) => (isText(content) ? content.text : "");
 const hint = (content) => (content && !isText(content) ? `${bytes(content.bytes)}${content.text === undefined ? " of binary data" : ""}: sent as it is, unless you write something here` : "");
 
-// A header as a line: without `=` its value is null.
+// A header as a line. Without `=`, its value is null.
 function asLine({ name, value }) {
   if (value === null) return name;
   return `${name}=${isText(value) ? value.text.replaceAll("\n", "\\n") : `(${bytes(value.bytes)}, sent as it is)`}`;
@@ -33,7 +33,7 @@ export function Produce({ topic, like, onClose }) {
   const send = async (event) => {
     event.preventDefault();
     const lines = headers.split("\n").filter((each) => each.trim());
-    // The broker takes what was not edited from the record itself, with every byte.
+    // The broker copies the parts that were not edited from the record itself, byte by byte.
     const edited = {
       key: !like || key !== before.key || noKey !== before.noKey,
       value: !like || value !== before.value || tombstone !== before.tombstone,

@@ -1,4 +1,4 @@
-// The metadata quorum, live: who leads, how far each voter and observer is, and what can be done to controllers.
+// The metadata quorum, live: its leader, the progress of each voter and observer, and actions on controllers.
 import { html, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { count, plural, waited } from "../format.js";
@@ -9,7 +9,7 @@ const VERBS = { down: ["start"], paused: ["resume", "kill"] };
 const USUAL_VERBS = ["kill", "stop", "pause"];
 const STATES = { active: "good", follower: "", observer: "", down: "bad" };
 
-// The name that people use for a node: a controller's own, or the number.
+// The display name of a node: the name of its controller, or its number.
 const named = (data, node) => data.controllers.find((each) => each.node_id === node)?.name ?? String(node);
 
 function Role({ voter, data }) {
@@ -17,7 +17,7 @@ function Role({ voter, data }) {
   return html`<span class=${`tag ${STATES[state] ?? "warn"}`}>${state === "active" ? "leader" : state}</span>`;
 }
 
-// Voters drawn to scale: how far each copy of the log is, and what is committed.
+// Voters drawn to scale: the end of each copy of the log, and the committed part.
 function Voters({ data, onSteer }) {
   const ends = data.voters.map((each) => each.end_offset ?? 0);
   const high = Math.max(1, ...ends);
@@ -69,7 +69,7 @@ export function Quorum({ missing, powers, readOnly }) {
       ${(data) => {
         const down = data.controllers.filter((each) => each.state === "down").length;
         const both = data.voters.filter((each) => data.brokers.includes(each.node)).length;
-        // Killing one more than the quorum survives stops all changes; it can be started again, so one question is enough.
+        // Without a majority, the quorum stops all changes. The controller can be started again, so one question is enough.
         const steer = (verb, controller) => (["kill", "stop"].includes(verb) && data.voters.length - down - 1 <= data.voters.length / 2 && controller.state !== "down" ? setAsking({ verb, controller }) : act(verb, controller));
         return html`
           ${data.leader === null && html`<p class="notice bad" role="status">No controller leads now. Records are still written and read, but no topic is made or changed and no partition gets another leader until a majority of controllers is up.</p>`}

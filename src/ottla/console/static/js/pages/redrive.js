@@ -1,4 +1,4 @@
-// Dead letters go back to the topics they came from, after a preview.
+// Sends dead letters back to the topics they came from, after a preview.
 import { html, useState } from "../preact.js";
 import { ask, topicPath } from "../api.js";
 import { count, plural } from "../format.js";

@@ -1,4 +1,4 @@
-// A live picture of replicas, with what can be done to the brokers that hold them.
+// A live picture of replicas, with actions on the brokers that hold them.
 import { html, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { count } from "../format.js";

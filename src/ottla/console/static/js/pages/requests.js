@@ -1,4 +1,4 @@
-// Every request of every client over time; a click shows one in full.
+// Every request of every client over time; a click shows the whole request.
 import { html, useEffect, useMemo, useRef, useState } from "../preact.js";
 import { ask, stream, useAnswer } from "../api.js";
 import { bytes, count, plural, time } from "../format.js";
@@ -10,7 +10,7 @@ import { Missing, Problem } from "../ui.js";
 const KEPT = 10000;
 const LISTED = 50;
 
-// Requests as they come in, in order of their numbers; bounded.
+// Requests as they arrive, in order of their numbers. The list is bounded.
 function useRequests(paused) {
   const kept = useRef({ byNumber: new Map(), lanes: new Lanes(), ahead_us: 0 });
   const [state, setState] = useState({ round: 0, missed: 0, error: null, live: false });
@@ -109,7 +109,7 @@ function Timeline({ shown, kept, paused, span, view, setView, picked, onPick }) 
     let last = 0;
     const paint = (at) => {
       frame = requestAnimationFrame(paint);
-      // Twenty pictures a second look smooth, and leave time for everything else.
+      // Twenty frames per second look smooth, and leave time for everything else.
       if (at - last < 50 || document.hidden || !canvas.current) return;
       last = at;
       const { shown: requests, layout: places, picked: chosen } = current.current;
@@ -129,7 +129,7 @@ function Timeline({ shown, kept, paused, span, view, setView, picked, onPick }) 
     if (view || paused || share < 1) setView(next);
   };
   useEffect(() => {
-    // A listener of its own: a page may only keep the wheel from scrolling when it says so.
+    // Registered separately, because only a listener that is not passive may prevent scrolling.
     const wheel = (event) => {
       if (!event.ctrlKey && !event.shiftKey && !event.altKey) return;
       event.preventDefault();
@@ -208,7 +208,7 @@ function Recorded() {
   const [picked, setPicked] = useState(null);
   const [problem, setProblem] = useState(null);
   const recorded = useRequests(paused);
-  const span = useRef(SPAN_US); // how much time is shown while the timeline follows
+  const span = useRef(SPAN_US); // the time span that is shown while the timeline follows new requests
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = useMemo(
     () => [...recorded.kept.byNumber.values()].filter((each) => (own || !each.own) && matches(each, words)),

@@ -87,7 +87,7 @@ export function Storage({ topic, partition, missing, readOnly }) {
 
 const BATCHES = 60;
 
-// The newest batches, each as wide as it has offsets.
+// The newest batches. The width of each is its number of offsets.
 export function Batches({ topic, partition, data, base = "" }) {
   const answer = useAnswer(base + topicPath(topic, "partitions", partition, `batches?limit=${BATCHES}`), { every: 3000 });
   const [picked, setPicked] = useState(null);
@@ -122,7 +122,7 @@ export function Batches({ topic, partition, data, base = "" }) {
 const HUES = 12;
 const hue = (key) => [...(key ?? "")].reduce((sum, each) => (sum * 31 + each.codePointAt(0)) % 997, 7) % HUES;
 
-// Each record as a cell in the colour of its key: all of them, and those that compaction keeps.
+// Each record as a cell in the colour of its key: first all records, then those that compaction keeps.
 export function CompactionPicture({ data }) {
   const cells = (records) => html`<div class="cells">
     ${records.slice(0, 600).map((each) => html`<span class=${`cell hue-${hue(each.key)} ${each.kept ? "" : "gone"} ${each.tombstone ? "tombstone" : ""}`} title=${`offset ${each.offset}, key ${each.key ?? "none"}${each.tombstone ? ", tombstone" : ""}${each.active ? ", in the active segment" : ""}`}>${each.key === null ? "–" : each.key.length > 10 ? `…${each.key.slice(-8)}` : each.key}</span>`)}

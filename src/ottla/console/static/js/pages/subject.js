@@ -1,4 +1,4 @@
-// One subject: its versions, two of them side by side, and a new one that is checked before it is registered.
+// One subject: its versions, a comparison of two versions, and a new version that is checked before registration.
 import { html, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { difference } from "../diff.js";
@@ -48,7 +48,7 @@ function Versions({ versions }) {
   `;
 }
 
-// What holds for the subject, and a choice of another level.
+// The compatibility level of the subject, and a menu to change it.
 function Rules({ subject, data, readOnly, onChanged }) {
   const [problem, setProblem] = useState(null);
   const inherited = data.own_compatibility === null;

@@ -61,7 +61,7 @@ function OpenTransactions({ topic }) {
   <//>`;
 }
 
-// Records a second: how fast the end offsets grew between two answers.
+// Records per second: the growth of the end offsets between two answers.
 function useRate(data) {
   const last = useRef(null);
   const [perSecond, setPerSecond] = useState(null);

@@ -59,7 +59,7 @@ function NewTopic({ onClose }) {
   `;
 }
 
-// Records a second of each topic: how fast its end offsets grew between two answers.
+// Records per second of each topic: the growth of its end offsets between two answers.
 function useRates(topics) {
   const last = useRef({ now: 0, ends: new Map() });
   const [rates, setRates] = useState(new Map());

@@ -1,4 +1,4 @@
-// Transactions: which are open, what they hold back, and what happened.
+// Transactions: the open ones, the records that they hold back, and their history.
 import { html, useMemo, useState } from "../preact.js";
 import { ask, useAnswer } from "../api.js";
 import { count, plural, time, waited } from "../format.js";
@@ -36,7 +36,7 @@ export function spans(events) {
 const ROW = 26;
 const LANES_MAX = 40;
 
-// One lane for each transactional id, drawn to scale.
+// One lane per transactional id, drawn to scale.
 export function TransactionTimeline({ events, now, plain }) {
   const all = useMemo(() => spans(events), [events]);
   const lanes = [...new Set(all.map((each) => each.id))].slice(-LANES_MAX);
