@@ -266,7 +266,7 @@ class Container:
         return self.child.wait(60)
 
     def kill(self) -> None:
-        # The first process takes all others with it. It changed its user, so --kill-child does not reach it.
+        # When the first process ends, all others end too. It changed its user, so --kill-child does not reach it.
         with suppress(FileNotFoundError, IndexError, ProcessLookupError):  # it has ended already
             os.kill(self.inner(), signal.SIGKILL)
         self.child.kill()

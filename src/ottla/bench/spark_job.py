@@ -1,4 +1,4 @@
-"""Archives a topic to Parquet in one Spark session, in several ways that take turns; prints the seconds per turn as
+"""Archives a topic to Parquet in one Spark session, in several ways that take turns. Prints the seconds per turn as
 JSON.
 
 Run in a separate process: `python -m ottla.bench.spark_job '{"bootstrap": …, "topic": …, "folder": …, "ways": […]}'`.

@@ -328,7 +328,7 @@ def _fresh(batch: Batch) -> bytearray:
 
 
 async def target_offset(source: Client, copy: Copy, offset: int) -> int:
-    """Where a group that committed `offset` at the source continues on the target."""
+    """The offset on the target at which a group that committed `offset` at the source continues."""
     target, count_from = copy.shifted(offset)
     if count_from is None:
         return target

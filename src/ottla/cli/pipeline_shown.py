@@ -11,7 +11,7 @@ from ottla.cli.common import INTERRUPTED, OK, UsageError, parse_settings, target
 
 
 def connection_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Where the cluster is, and how to log in."""
+    """The address of the cluster, and the login."""
     bootstrap, client_config = target_of(arguments)
     found: dict[str, Any] = {"bootstrap": bootstrap}
     if client_config:

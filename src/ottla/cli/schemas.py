@@ -250,7 +250,7 @@ def _import(registry: RegistryClient, arguments: argparse.Namespace) -> int:
 
 
 def _contexts(subjects: Iterable[str]) -> list[str | None]:
-    """The contexts of subjects as they are named in settings; the default one, None, comes first and always."""
+    """The contexts of subjects, with their names in settings. The default one, None, always comes first."""
     named = {names.context_prefix(names.context_of(subject)) for subject in subjects}
     return [None, *sorted(named - {""})]
 

@@ -136,8 +136,7 @@ class Setup:
             raise ConfigError(str(error)) from None
         if securing.acls is not None:
             # These are the names of this process, which creates the topics, and of its registry. Nobody can log in with
-            # these names
-            # unless --user creates them.
+            # these names unless --user creates them.
             own = [f"User:{name}" for name in (CLIENT_ID, own_broker.REGISTRY_CLIENT_ID)]
             settings["super.users"] = ";".join(filter(None, (config.static.get("super.users"), *own)))
         settings["listeners"] = f"{securing.protocol}://{listener.host}:{listener.port}"

@@ -1,4 +1,4 @@
-"""Checks of a data folder that no broker uses: every file is checked, and compared with the others. Nothing is changed.
+"""Checks a data folder that no broker uses: every file is checked and compared with the others. Nothing is changed.
 
 batches   lengths, CRCs, offsets and leader epochs grow, segments do not overlap; records too, when asked
 indexes   entries grow and lead to batches; times are the largest so far

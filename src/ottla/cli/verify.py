@@ -133,7 +133,7 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-# --- what the folder says about its partitions -----------------------------------------------------------------------
+# --- partitions according to the folder ------------------------------------------------------------------------------
 
 
 def _check_folder(folder: Path, reports: list[PartitionReport]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What only the console in a broker's own process can show and do."""
+"""The features that only the console in a broker's own process has."""
 
 from __future__ import annotations
 

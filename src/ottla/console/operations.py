@@ -1,4 +1,4 @@
-"""How an operation of the JSON API is declared, and what is derived from the declaration.
+"""The declaration of an operation of the JSON API, and the parts that are derived from it.
 
 An operation is a function with `@operation("GET", "/topics", …)`. Its parameters are checked and converted before it is
 called. Its route and its part of the OpenAPI description are derived from the declaration.

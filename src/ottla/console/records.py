@@ -160,7 +160,7 @@ def cursor_of(call: Call) -> dict[int, int] | None:
 
 
 def cursor_for(positions: dict[int, int]) -> str:
-    """Where to continue: the next offset of each partition."""
+    """The position to continue from: the next offset of each partition."""
     return json.dumps({str(index): offset for index, offset in sorted(positions.items())})
 
 

@@ -1,4 +1,4 @@
-"""Sends the records of a dead-letter topic back to where they came from.
+"""Sends the records of a dead-letter topic back to the topics they came from.
 
 Tools that write dead letters store the origin in headers; the names of the headers differ. A record without such a
 header goes to the topic that the caller chooses.

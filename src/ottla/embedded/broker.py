@@ -153,7 +153,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
 
     @property
     def registry_access(self) -> Access:
-        """How the handles on the registry reach it."""
+        """Access to the registry for its handles."""
         return self.own_registry().access(self)
 
     @property
@@ -275,7 +275,7 @@ class Embedded(EndpointAddresses, RequestWaits[Request]):
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    # -- every request comes through here ----------------------------------------------------------------------
+    # -- every request passes through here ---------------------------------------------------------------------
 
     def _watched(self, api: Api) -> Callable[[RequestContext, Any], Any]:
         """The handler, with requests recorded and faults applied."""

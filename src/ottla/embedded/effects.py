@@ -110,7 +110,7 @@ def delaying(delay_ms: float, when: str) -> Effect:
 
 
 def dropping(when: str) -> Effect:
-    """Close the connection instead of answering: before the request takes effect, or after it."""
+    """Close the connection instead of answering: before or after the request takes effect."""
     is_before = _moment(when) == "before"
 
     def effect(api: Api, ctx: RequestContext, request: Any, where: Where) -> Any:

@@ -51,7 +51,7 @@ class HttpEndpoints:
             await console.stop()
 
     def ask_registry(self) -> AskRegistry | None:
-        """How a console asks the registry, if there is one."""
+        """The function with which a console calls the registry, if there is one."""
         return None if self.schemas is None else self.schemas.server.ask
 
     def required(self, part: T | None, name: str, option: str) -> T:

@@ -61,7 +61,7 @@ class ParsedSchema(Protocol):
         """The text that is stored."""
 
     def formatted(self, name: str) -> str:
-        """The text in another format; an unknown format gives the stored text."""
+        """The text in another format; for an unknown format, the stored text."""
 
     def normalized(self) -> ParsedSchema:
         """The same schema with everything in a fixed order, so that a different spelling is not a different schema."""

@@ -29,7 +29,7 @@ class RegistryOptions:
     users: Mapping[str, str] = field(default_factory=dict)
     tokens: Mapping[str, str] = field(default_factory=dict)
     rights: Mapping[str, Sequence[str]] | None = None
-    """What each user may do; None means everything. See `rights`."""
+    """The rights of each user; None means everything. See `rights`."""
     tls: ssl.SSLContext | None = None
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ UNPACKED_BYTES_MAX: Final = 8 << 20
 PART_BYTES: Final = 32 << 20
 """How many decompressed bytes are decoded together."""
 HEADERS_MAX: Final = 1_000_000
-"""The maximum number of headers to decode together. An empty header takes two bytes, which compress to almost none."""
+"""The maximum number of headers to decode together. An empty header takes two bytes that compress to almost none."""
 NOTHING_UNPACKED: Final[Mapping[Any, bytes]] = {}
 _UNLIKELY_MS: Final = 1 << 60
 _LONGEST_DATA: Final = (1 << 31) - 1

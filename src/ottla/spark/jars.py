@@ -46,7 +46,7 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def cache_folder() -> Path:
-    """Where fetched jars are kept: $XDG_CACHE_HOME/ottla, or ~/.cache/ottla."""
+    """The folder for fetched jars: $XDG_CACHE_HOME/ottla, or ~/.cache/ottla."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"
 
 
@@ -66,8 +66,7 @@ def _note(base: Path, version: str) -> Path:
 
 
 def connector_jars(version: str, cache: Path | None = None) -> list[Path]:
-    """The connector for a Spark version, with its dependencies besides Spark: four jars, 10 MB. Fetched on the first
-    call.
+    """The connector for a Spark version, with its dependencies: four jars, 10 MB. Fetched on the first call.
 
     A version whose own connector is in no repository gets the connector of the newest patch release before it, which
     is made for the same Spark. The message of SparkSetupError is one line that says what is missing.

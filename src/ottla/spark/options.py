@@ -29,7 +29,7 @@ class OptionError(SparkSetupError):
 
 @dataclass(frozen=True)
 class Position:
-    """Where to begin or end: a word for all partitions, offsets for some partitions, or times (ms)."""
+    """The position to begin or end at: a word for all partitions, offsets for some partitions, or times (ms)."""
 
     word: str = ""
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a cluster. Picklable, because tasks need it."""
+    """The connection settings for a cluster. Picklable, because tasks need them."""
 
     bootstrap: str
     properties: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Where records come from: a cluster over the wire, or the segment files of a data folder."""
+"""The origin of records: a cluster over the wire, or the segment files of a data folder."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def session(
     connector. `config` contains Spark settings that override the defaults: time zone UTC, no web page and as many
     shuffle partitions as cores for a local master.
 
-    An existing session is returned, with `format("ottla")` added to it. Raises SparkSetupError with
-    a one-line message if PySpark or Java is missing.
+    An existing session is returned, with `format("ottla")` added to it. Raises SparkSetupError with a one-line message
+    if PySpark or Java is missing.
     """
     pyspark = _pyspark()
     from pyspark.sql import SparkSession

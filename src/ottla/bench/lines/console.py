@@ -100,7 +100,7 @@ def console_open(target: Target, size: Size) -> dict[str, float]:
 
     try:
         for turn in range(size.pick(TURNS, 1) * 2):
-            is_open = turn % 4 in (1, 2)  # neither always comes first
+            is_open = turn % 4 in (1, 2)  # so that neither always comes first
             with topic(broker, 1) as name, _open_page(port) if is_open else nullcontext():
                 measure("produce", name, is_open)
                 measure("fetch", name, is_open)

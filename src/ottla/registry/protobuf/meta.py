@@ -56,7 +56,7 @@ _Carrier = _build_carrier()
 
 
 def set_meta(element: Any, options: list[Option]) -> None:
-    """Write the option of a descriptor's element, however the text spells it."""
+    """Write the option of a descriptor's element. The text may spell it in different ways."""
     name = _NAMES.get(element.DESCRIPTOR.name)
     parts: dict[str, list[Any]] = {}
     for option in options:

@@ -26,8 +26,7 @@ PIPELINES: Final = ("archive", "compact", "upkeep", "verify", "replay", "stats",
 _TOP: Final = {"bootstrap", "client_config", "master", "conf", "defaults", "pipelines"}
 _OF_STREAMS: Final = {"follow", "interval_s", "max_records"}
 # Options that a command accepts as text, and the corresponding arguments of the function. The argument names are
-# accepted as
-# well.
+# accepted as well.
 _FROM_TEXT: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
     "window": ("window_ms", lambda value: _milliseconds(value)),
     "delay": ("delay_ms", lambda value: _milliseconds(value)),
