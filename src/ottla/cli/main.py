@@ -86,8 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_anything() -> None:
-    """On a terminal with a smaller character set, show a question mark for other characters and for undecodable names.
-    """
+    """If the terminal has a smaller character set, show a question mark for other characters and undecodable names."""
     if getattr(sys.stdout, "errors", None) == "strict" and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
 
