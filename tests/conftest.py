@@ -1,4 +1,4 @@
-"""Options and brokers for every test: `--bootstrap` runs them on another broker than an Ottla."""
+"""Options and brokers for every test: `--bootstrap` runs the tests on a broker other than Ottla."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from support.ports import free_ports
 from support.processes import Broker, start_ottla
 from support.running import RunBroker, run_to_end, running_broker
 
-# How long one example takes is the machine's business: under load it may be any time.
+# Examples have no deadline: on a loaded machine one may take any time.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
 
@@ -41,7 +41,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 @pytest.fixture(scope="session")
 def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """The broker that all tests of this worker share: topics and groups need names of their own."""
+    """The broker that all tests of this worker share: topics and groups need unique names."""
     address = request.config.getoption("--bootstrap")
     if address == "kafka":
         from support.kafka import Kafka
@@ -64,14 +64,14 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def start_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Broker]]:
-    """Starts an Ottla with settings of its own; with `--bootstrap` such a test is skipped, as it tests Ottla alone."""
+    """Starts an Ottla with its own settings. With `--bootstrap` such a test is skipped, because it tests only Ottla."""
     if request.config.getoption("--bootstrap"):
         pytest.skip("needs a broker of its own, and --bootstrap gives one that is shared")
     started: list[Broker] = []
 
     def start(data: Path | None = None, port: int | None = None, workers: int = 1, **settings: object) -> Broker:
         if port is None and workers == 1:
-            (port,) = free_ports()  # one that no client is given while a broker is killed and started again
+            (port,) = free_ports()  # a port that no client gets while a broker is killed and restarted
         named = {key.replace("_", "."): value for key, value in settings.items()}
         one = start_ottla(data or tmp_path / f"data-{len(started)}", named, port or 0, workers)
         started.append(one)
@@ -91,7 +91,7 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
 
 @pytest.fixture
 def run_broker() -> RunBroker:
-    """`async with run_broker(settings={…}) as running`: a broker on the test's own event loop."""
+    """`async with run_broker(settings={…}) as running`: a broker on the test's event loop."""
     return running_broker
 
 

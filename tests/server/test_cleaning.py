@@ -1,4 +1,4 @@
-"""Retention and compaction in a running broker, in virtual time, in threads and in a process of their own."""
+"""Retention and compaction in a running broker, in virtual time, in threads and in a separate process."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_idle_broker_has_no_timer_for_compaction(run: Run, run_broker: Any) -
             await wait_for_async(lambda: running.broker.housekeeper.cleaner.clean_offsets)
             clock.advance(15_000)
             await running.settle()
-            assert len(running.broker.timer) <= waiting + 1  # the delayed removal of files, perhaps
+            assert len(running.broker.timer) <= waiting + 1  # possibly the delayed removal of files
             clock.advance(60_000)
             assert len(running.broker.timer) == waiting
 
@@ -169,7 +169,7 @@ def test_a_stop_ends_the_cleaning(run: Run, run_broker: Any, tmp_path: Path, mon
 
     async def main() -> None:
         clock = ManualClock(START_MS)
-        # At one byte a second the work would take hours.
+        # At one byte per second the work would take hours.
         settings = {"log.cleaner.io.max.bytes.per.second": 1.0}
         async with run_broker(disk=PosixDisk(tmp_path), clock=clock, settings=settings) as running:
             client = await running.connect()
@@ -183,7 +183,7 @@ def test_a_stop_ends_the_cleaning(run: Run, run_broker: Any, tmp_path: Path, mon
     assert len(list((tmp_path / "t-0").glob("*.log"))) == 5
 
 
-def test_retention_runs_and_says_what_it_deletes(run: Run, run_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_runs_and_logs_what_it_deletes(run: Run, run_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
@@ -234,7 +234,7 @@ def test_a_retention_sweep_yields_to_requests(run: Run, run_broker: Any) -> None
             client = await running.connect()
             await client.create_topic("t", partitions=200)
             for index in range(200):
-                running.broker.replicas.leader("t", index)  # makes its folder, if there is none yet
+                running.broker.replicas.leader("t", index)  # creates its folder, if it does not exist yet
             turns = 0
             running.broker.housekeeper.sweep()
             while running.broker.housekeeper._sweep is not None:

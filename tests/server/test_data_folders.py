@@ -28,7 +28,7 @@ def disks(tmp_path: Path) -> Disks:
 
 
 async def described(client: Any, *wanted: tuple[str, list[int]]) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
-    """{folder: {partition: (bytes, whether it is still on its way there)}}"""
+    """{folder: {partition: (bytes, whether it is still being moved there)}}"""
     entry = DescribeLogDirsRequest.DescribableLogDirTopic
     topics = [entry(topic=topic, partitions=partitions) for topic, partitions in wanted] or None
     answer = await client.call(DescribeLogDirsRequest(topics=topics), 4)
@@ -37,7 +37,7 @@ async def described(client: Any, *wanted: tuple[str, list[int]]) -> dict[str, di
 
 
 async def held(client: Any) -> dict[str, dict[tuple[str, int], tuple[int, bool]]]:
-    """The same, with failed folders too."""
+    """The same, including failed folders."""
     return in_folders(await client.call(DescribeLogDirsRequest(topics=None), 4))
 
 
@@ -140,7 +140,7 @@ def test_replicas_are_moved_while_they_are_used(run: Any, run_broker: Any, disks
                 ("nothing", 0): UnknownTopicOrPartition.code,
             }
             found = await described(client)
-            assert ("t", 0) in found["three"], "where it is, or as one that comes"
+            assert ("t", 0) in found["three"], "in its folder, or as a future replica"
             while not (tmp_path / "three" / "t-0").exists():
                 await client.produce("t", b"meanwhile")
             await client.produce("t", b"last")
@@ -152,7 +152,7 @@ def test_replicas_are_moved_while_they_are_used(run: Any, run_broker: Any, disks
             assert records.count(b"first" * 1000) == 3 and records.count(b"last") == 1
             size = found["three"]["t", 0][0]
             assert size == len(records)
-        # Another start finds it there.
+        # The next start finds it there.
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
             assert await values(client, "t", 0) == records
@@ -165,7 +165,7 @@ def test_a_deleted_topic_ends_its_move(run: Any, run_broker: Any, disks: Disks, 
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()
-            # The move may be over before the topic is deleted. What is deleted then must not wait for a minute.
+            # The move may be over before the topic is deleted. The deleted files must then not wait for a minute.
             await client.create_topic("t", 1, file_delete_delay_ms=0)
             await client.produce("t", b"value")
             assert await alter(client, (tmp_path / "two", "t", [0])) == {("t", 0): NONE}
@@ -213,7 +213,7 @@ def test_a_missing_folder_is_not_treated_as_empty(run: Any, run_broker: Any, dis
             ):
                 async with run_broker(disk=disks(*names)):
                     pass
-        # The same partitions in another folder of ours are as good.
+        # Another data folder with the same partitions works as well.
         shutil.rmtree(tmp_path / "two")
         for number in (1, 4):
             (tmp_path / "unmounted" / f"t-{number}").rename(tmp_path / "one" / f"t-{number}")
@@ -225,7 +225,7 @@ def test_a_missing_folder_is_not_treated_as_empty(run: Any, run_broker: Any, dis
     run(main())
 
 
-def test_metadata_in_a_folder_of_its_own(run: Any, run_broker: Any, tmp_path: Path) -> None:
+def test_metadata_can_have_its_own_folder(run: Any, run_broker: Any, tmp_path: Path) -> None:
     def disk() -> MultiDirDisk:
         return MultiDirDisk([str(tmp_path / "one")], str(tmp_path / "metadata"))
 
@@ -260,7 +260,7 @@ def take_away(folder: Path) -> None:
 
 
 async def fail_with_a_new_segment(client: Any, folder: Path, topic: str, partition: int) -> None:
-    """Take the folder away: the segment that is open can still be written to, the next one cannot be made."""
+    """Remove the folder: the broker can still write to the open segment, but cannot create the next one."""
     take_away(folder)
     for _ in range(3):
         if (await client.produce(topic, bytes(500_000), partition=partition)).error_code:
@@ -268,7 +268,7 @@ async def fail_with_a_new_segment(client: Any, folder: Path, topic: str, partiti
     raise AssertionError("the folder is gone, and nobody noticed")
 
 
-def test_a_folder_that_fails_is_offline_alone(
+def test_only_the_failed_folder_is_offline(
     run: Any, run_broker: Any, disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     STORAGE, NOT_LEADER = KafkaStorageError.code, NotLeaderOrFollower.code
@@ -316,7 +316,7 @@ def test_a_folder_that_fails_is_offline_alone(
 
 
 @pytest.mark.parametrize("which", ["of the metadata", "the only one"])
-def test_a_broker_ends_without_a_folder_that_it_needs(
+def test_a_broker_stops_if_a_required_folder_fails(
     run: Any, run_broker: Any, disks: Disks, tmp_path: Path, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     async def main() -> None:
@@ -349,7 +349,9 @@ def test_a_start_needs_the_folder_of_the_metadata(run: Any, run_broker: Any, dis
     run(main())
 
 
-def test_a_folder_that_failed_between_two_starts(run: Any, run_broker: Any, disks: Disks, tmp_path: Path) -> None:
+def test_a_folder_that_failed_between_two_starts_is_offline(
+    run: Any, run_broker: Any, disks: Disks, tmp_path: Path
+) -> None:
     async def main() -> None:
         async with run_broker(disk=disks()) as running:
             client = await running.connect()

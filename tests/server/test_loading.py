@@ -1,4 +1,4 @@
-"""A broker serves others while one of its coordinators loads, and tells only those who need that one to wait."""
+"""A broker serves other clients while one of its coordinators loads. Only clients of that coordinator have to wait."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ from ottla.wire.messages import (
 )
 
 PARTITIONS, COMMITS = 500, 60
-"""30,000 records: some hundred milliseconds, and many slices."""
+"""30,000 records: a few hundred milliseconds, and many slices."""
 LARGE, SMALL = "large", "small"
 
 
@@ -48,7 +48,7 @@ async def commit(client: Any, group: str, partitions: int) -> None:
 
 
 async def fetched(client: Any, group: str) -> tuple[int, int]:
-    """The error, and the offset of the last partition of the topic."""
+    """The error, and the committed offset of the topic's last partition."""
     wanted = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[PARTITIONS - 1])
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[wanted])
     (found,) = (await client.call(OffsetFetchRequest(groups=[asked]), 8)).groups
@@ -131,7 +131,7 @@ def test_the_offsets_topic_is_deleted_while_it_is_loaded(run: Any, run_broker: A
             deleted = await client.call(DeleteTopicsRequest(topic_names=["__consumer_offsets"], timeout_ms=5000), 5)
             assert deleted.responses[0].error_code == 0
             assert not running.broker.groups.is_loading
-            await coordinated(client)  # makes the topic again
+            await coordinated(client)  # creates the topic again
             assert await fetched(client, LARGE) == (0, -1)
             await asyncio.sleep(0)
             assert await fetched(client, LARGE) == (0, -1)

@@ -84,8 +84,8 @@ def test_the_metrics_page_shows_requests_and_topics(run: Any, run_broker: Any) -
     run(main())
 
 
-def test_names_that_clients_choose_make_no_series(run: Any, run_broker: Any) -> None:
-    """Topics that are not there, groups that nobody made, client ids: a million of them would be a million lines."""
+def test_names_chosen_by_clients_create_no_series(run: Any, run_broker: Any) -> None:
+    """Unknown topics, unknown groups and client ids: a million of them would make a million lines."""
 
     async def page_after(running: Any, endpoint: Any, names: range) -> set[str]:
         client = await running.connect()
@@ -180,7 +180,7 @@ def test_errors_are_counted_at_every_level_of_a_response(run: Any, run_broker: A
 
 
 def test_the_errors_of_every_response_are_found() -> None:
-    """Those of whole requests stand at the top; what each response class can say is found through its fields."""
+    """Errors of whole requests are at the top level; the others are found through the fields of each response class."""
     found = {key for key, message in RESPONSES.items() if error_finder(message)(message()) == []}
     assert found == set(RESPONSES)
     partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=UnknownTopicOrPartition.code)
@@ -188,7 +188,7 @@ def test_the_errors_of_every_response_are_found() -> None:
     assert error_finder(ProduceResponse)(ProduceResponse(responses=[topic])) == [3, 3]
 
 
-def test_not_ready_before_the_start(run: Any) -> None:
+def test_a_broker_is_not_ready_before_the_start(run: Any) -> None:
     async def main() -> None:
         broker = Broker(Config.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:0"}))
         endpoint = metrics_endpoint(broker, "127.0.0.1", 0)

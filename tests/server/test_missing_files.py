@@ -1,4 +1,4 @@
-"""A broker on a folder that lost files: what clients and the log say."""
+"""A broker on a folder with missing files: what clients and the log show."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_reads_stop_at_a_missing_segment(
             if path.suffix != ".snapshot":
                 path.unlink()
         async with run_broker(disk=PosixDisk(tmp_path)) as running:
-            assert "t-0: offsets 3 to 5 are missing" in caplog.text, "said at the start, before anybody asks"
+            assert "t-0: offsets 3 to 5 are missing" in caplog.text, "logged at the start, before any request"
             client = await running.connect()
             assert len(batches_of(await fetched(client, "t", 0))) == 3
             assert (await fetched(client, "t", 3)).error_code == KafkaStorageError.code

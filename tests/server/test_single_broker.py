@@ -1,4 +1,4 @@
-"""A configuration for several brokers on a single one: internal topics want more replicas than there can be."""
+"""A configuration for several brokers on a single one: internal topics need more replicas than there are brokers."""
 
 import logging
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a start must not wait for: a broker is up, has a topic and its first record with few modules imported."""
+"""A start must be fast: a broker starts, creates a topic and writes its first record with few imported modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ottla.server.randomness import SystemRandomness
 from ottla.wire.messages import DescribeGroupsRequest, DescribeGroupsResponse
 from ottla.wire.schema import WALKS, Message
 
-# The event loop and what it brings come first: only what Ottla itself imports is looked at.
+# The event loop and its modules are imported first: only Ottla's own imports are checked.
 START = """
 import asyncio, gc, os, sys
 try: import uvloop
@@ -131,7 +131,7 @@ def test_every_api_is_handled_as_it_is_announced() -> None:
 
 def test_an_api_that_is_not_announced_has_no_handler() -> None:
     class OddRequest(Message, key=9999, versions="0"):
-        """Nobody knows it."""
+        """An unknown request."""
 
     def handler(ctx: RequestContext, request: OddRequest) -> None:
         raise AssertionError
@@ -140,7 +140,7 @@ def test_an_api_that_is_not_announced_has_no_handler() -> None:
         handles(OddRequest, answered_by=AnsweredBy.ANY_BROKER, permission=OpenToAll("a test"))(handler)
 
 
-def test_apis_with_changes() -> None:
+def test_a_changed_copy_of_an_api_leaves_the_original_unchanged() -> None:
     produce = registered_apis().apis[0]
 
     def handler(ctx: RequestContext, request: Message) -> None:
@@ -154,14 +154,14 @@ def test_apis_with_changes() -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 256, 257])
-def test_chance_is_below_its_limit(limit: int) -> None:
+def test_random_numbers_are_below_their_limit(limit: int) -> None:
     drawn = {SystemRandomness().randbelow(limit) for _ in range(500)}
     assert min(drawn) >= 0
     assert max(drawn) < limit
     assert len(drawn) > limit / 4
 
 
-def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
+def test_a_spare_file_handle_is_kept_while_a_broker_runs() -> None:
     others = lazy_imports._running  # of other tests
     lazy_imports.started()
     lazy_imports.started()
@@ -176,7 +176,7 @@ def test_a_file_handle_is_kept_while_a_broker_runs() -> None:
 
 
 def walked_over(name: str) -> list[bool]:
-    """Whether a request and its answer, sent again and again, are walked over instead of compiled."""
+    """Whether a repeated request and its answer are interpreted instead of compiled."""
     route = Route(registered_apis().apis[DescribeGroupsRequest.API_KEY], 2)
     walks = []
     for _ in range(WALKS + 2):
@@ -193,6 +193,6 @@ def walked_over(name: str) -> list[bool]:
 
 
 def test_early_requests_do_not_wait_for_a_compiler() -> None:
-    """A few small ones are walked over, of large ones only the first."""
+    """A few small requests are interpreted; of large ones only the first."""
     assert walked_over("g") == [True] * WALKS + [False] * 2
     assert walked_over("g" * 1000) == [True] + [False] * (WALKS + 1)

@@ -29,7 +29,7 @@ def test_a_pattern_that_re2_does_not_take_selects_nobody() -> None:
 
 
 def test_clients_that_ask_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was longest silent is forgotten; a client that is known keeps its interval."""
+    """The client that was silent the longest is forgotten; a known client keeps its interval."""
     monkeypatch.setattr(telemetry, "INSTANCES_MAX", 100)
     clients = ClientMetrics(MetadataImage(), ManualClock(1_700_000_000_000))
     config = Config.load()

@@ -17,7 +17,7 @@ from ottla.wire.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 
 class SentRequests:
-    """A channel that keeps what is sent."""
+    """A channel that keeps the sent requests."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[int, WriteTxnMarkersRequest]] = []

@@ -1,4 +1,5 @@
-"""Transactions through a whole broker: what readers of committed records see, interleaved, crashed, restarted."""
+"""Transactions through a whole broker: what readers of committed records see after interleaving, crashes and
+restarts."""
 
 import asyncio
 import contextlib
@@ -37,7 +38,7 @@ START_MS = 1_700_000_000_000
 
 
 class Stopped(BaseException):
-    """The process is gone; nothing in the broker may catch this."""
+    """The process has ended; no code in the broker may catch this."""
 
 
 class StoppingFile(MemoryFile):
@@ -56,7 +57,7 @@ class StoppingFile(MemoryFile):
 
 
 class StoppingDisk(MemoryDisk):
-    """A disk on which the process ends in the middle of a write, a part of it done."""
+    """A disk on which the process ends in the middle of a write, with a part written."""
 
     def __init__(self) -> None:
         super().__init__(ManualClock(START_MS))
@@ -105,7 +106,7 @@ class Caller:
         return answer
 
     def init(self, name: str, version: int = 5) -> tuple[int, int]:
-        for _ in range(2):  # the first may have to abort what was open
+        for _ in range(2):  # the first call may have to abort an open transaction
             made = self.call(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), version)
             if made.error_code != ConcurrentTransactions.code:
                 break
@@ -184,7 +185,7 @@ class Caller:
         return found.error_code, found.committed_offset
 
     def committed(self, partition: int, max_bytes: int = 1 << 20) -> list[bytes]:
-        """What a reader of committed records gets, which leaves out aborted ones by the list that it is given."""
+        """What a reader of committed records gets. It skips aborted records by the list in the answer."""
         log = self.broker.replicas.leader(TOPIC, partition)
         offset, values = log.log_start_offset, []
         while True:
@@ -226,7 +227,7 @@ async def started(disk: MemoryDisk) -> Caller:
 
 
 def abandon(caller: Caller) -> None:
-    """The process is gone: nothing more is written."""
+    """The process has ended: nothing more is written."""
     caller.broker.kill()
 
 
@@ -261,7 +262,7 @@ class Model:
         self.count = 0
 
     def start(self, producer: Producer) -> None:
-        """A new life of the producer: what was open is aborted."""
+        """A new incarnation of the producer: its open transaction is aborted."""
         producer.identity = self.caller.init(producer.name)
         self._ended(producer, "a")
         producer.sequences = [0] * PARTITIONS
@@ -375,7 +376,7 @@ def test_readers_see_exactly_what_was_committed(steps: list[tuple[str, int, int]
 
 
 def scenario(caller: Caller, done: list[str], version: int, commit: bool) -> None:
-    """One transaction before, then one over two partitions and a group's offset; `done` says what was answered."""
+    """One complete transaction, then one over two partitions and a group's offset; `done` lists the answered steps."""
     first = caller.init("tx")
     for partition in range(PARTITIONS):
         if version < 12:
@@ -398,13 +399,13 @@ def scenario(caller: Caller, done: list[str], version: int, commit: bool) -> Non
 
 def check_all_or_nothing(caller: Caller, done: list[str], commit: bool) -> None:
     seen = [caller.committed(partition) for partition in range(PARTITIONS)]
-    assert seen[0] == seen[1], "one partition has what the other has not"
+    assert seen[0] == seen[1], "one partition has records that the other does not have"
     error, offset = caller.offset()
     assert error == 0
     has_second = b"second" in seen[0]
-    assert (offset == 42) == has_second, "the offsets were committed and the records were not, or the reverse"
+    assert (offset == 42) == has_second, "only the offsets or only the records were committed"
     if "first" in done:
-        assert seen[0][:1] == [b"first"], "an answered commit is gone"
+        assert seen[0][:1] == [b"first"], "an answered commit was lost"
     if "second" in done:
         assert has_second == commit
     if not commit:
@@ -426,7 +427,7 @@ def test_a_crash_at_any_write_leaves_all_or_nothing(version: int, commit: bool, 
         finished = "second" in done
         after = await started(disk.after_the_end())
         check_all_or_nothing(after, done, commit)
-        # Whatever was left open, a new producer ends it, and everybody can read on.
+        # A new producer ends any open transaction, and all readers can continue.
         after.init("tx")
         check_all_or_nothing(after, done, commit)
         assert all(after.is_settled(partition) for partition in range(PARTITIONS))
@@ -440,11 +441,11 @@ def test_a_crash_at_any_write_leaves_all_or_nothing(version: int, commit: bool, 
             stop_at += 1
         return stop_at
 
-    assert asyncio.run(lives()) > 12, "the scenario has that many writes"
+    assert asyncio.run(lives()) > 12, "the scenario has this many writes"
 
 
 def test_a_restart_completes_a_decided_end() -> None:
-    """Between the decision and the last marker: the new process writes the rest before it serves anybody."""
+    """Between the decision and the last marker: the new process writes the rest before it serves any client."""
 
     async def life() -> None:
         disk = StoppingDisk()
@@ -511,13 +512,13 @@ def test_a_transaction_that_times_out_is_aborted(running: Any) -> None:
         assert caller.committed(0) == [b"plain"]
         assert caller.offset(stable=True) == (0, -1)
         assert caller.send("tx", producer, 1, 0, b"later", 12) == 47
-        # It was aborted already: this commit cannot be.
+        # It was already aborted: this commit must fail.
         assert caller.end("tx", producer, True, 5)[0] == 48
 
     running(act)
 
 
-def test_a_refused_request_leaves_nothing_behind(running: Any) -> None:
+def test_a_refused_request_changes_nothing(running: Any) -> None:
     def act(caller: Caller) -> None:
         producer = caller.init("tx")
         log = caller.broker.replicas.leader(TOPIC, 0)

@@ -1,4 +1,4 @@
-"""Waiting fetches: a single one is served before the producer's answer, several afterwards."""
+"""Waiting fetches: a single one is served before the producer's answer, several are served after it."""
 
 import logging
 from collections.abc import Callable

@@ -16,7 +16,7 @@ CLIENT_ID = "test"
 
 
 class AsyncWire:
-    """One connection. `send` and `receive` can be apart, so that a test can pipeline."""
+    """One connection. A test can call `send` and `receive` separately to pipeline requests."""
 
     def __init__(self, reader: Any, writer: Any, client_id: str | None = CLIENT_ID) -> None:
         self.reader = reader
@@ -30,7 +30,7 @@ class AsyncWire:
         return cls(*await asyncio.open_connection(host, port, ssl=context, server_hostname=name))
 
     def disconnect(self) -> None:
-        """Closes without waiting for it."""
+        """Closes the connection without waiting."""
         self.writer.close()
 
     async def close(self) -> None:
@@ -41,7 +41,7 @@ class AsyncWire:
     # -- frames
 
     def frame(self, request: Message, version: int, client_id: str | None = None, *, answered: bool = True) -> bytes:
-        """A request's bytes, to be sent by the test."""
+        """The bytes of a request, for the test to send."""
         return self.frames.encode(request, version, client_id or self.client_id, answered=answered)
 
     def send_bytes(self, data: bytes) -> None:
@@ -63,7 +63,7 @@ class AsyncWire:
         return await self.receive()
 
     async def is_closed(self) -> bool:
-        """Waits until the broker closes the connection; False when it answers instead."""
+        """Waits until the broker closes the connection; False if it answers instead."""
         try:
             return bool(await self.reader.read(1) == b"")
         except (ConnectionError, ssl.SSLError):
@@ -83,14 +83,14 @@ class AsyncWire:
         return await self.receive_frame()
 
     async def log_in(self, user: str, password: str | None = None) -> Any:
-        """With SASL PLAIN; the password is by default "alice-secret" for "alice". Returns the answer."""
+        """Log in with SASL PLAIN. The default password of "alice" is "alice-secret". Returns the answer."""
         assert (await self.handshake("PLAIN")).error_code == 0
         return await self.token(f"\0{user}\0{password or user + '-secret'}".encode())
 
     # -- the requests that most tests make
 
     async def create_topic_result(self, name: str, partitions: int = 1, **configs: Any) -> Any:
-        """Asks for a topic; the topic's answer, which may be an error."""
+        """Asks for a topic and returns its result, which may be an error."""
         return (await self.call(create_topic_request(name, partitions, **configs), 7)).topics[0]
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: Any) -> None:
@@ -98,11 +98,11 @@ class AsyncWire:
         assert made.error_code == 0, made
 
     async def produce(self, topic: str, *values: bytes, version: int = 9, acks: int = -1, partition: int = 0) -> Any:
-        """The partition's answer."""
+        """Returns the partition's response."""
         request = produce_request(topic, fixed_batch(*values), acks=acks, partition=partition, timeout_ms=1000)
         return (await self.call(request, version)).responses[0].partition_responses[0]
 
     async def fetch(self, topic: str, offset: int = 0, max_bytes: int = 1 << 20) -> Any:
-        """The whole answer."""
+        """Returns the whole response."""
         request = fetch_request([(topic, 0, offset)], max_bytes=max_bytes, partition_max_bytes=max_bytes)
         return await self.call(request, 11)

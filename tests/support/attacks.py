@@ -1,8 +1,8 @@
-"""What a hostile client can pile up, and what it costs a broker: memory, handles, and the time of others.
+"""What a hostile client costs a broker: memory, file handles, and delays for other clients.
 
     python -m support.attacks OTTLA_OR_KAFKA_HOST:PORT PID [--count 10000]    prints a table
 
-Each attack uses the plain listener and nothing that needs a password.
+Each attack uses the plain listener and needs no password.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Address = tuple[str, int]
 
 
 def silent_connections(address: Address, count: int) -> list[socket.socket]:
-    """Connections that say nothing."""
+    """Connections that send nothing."""
     return [socket.create_connection(address) for _ in range(count)]
 
 
@@ -49,7 +49,7 @@ def half_frames(address: Address, count: int) -> list[socket.socket]:
 
 
 def slow_bytes(address: Address, count: int) -> list[socket.socket]:
-    """A frame that comes byte by byte, like from a client that sends one per second."""
+    """A frame that arrives byte by byte, like the frames of a client that sends one byte per second."""
     made = silent_connections(address, count)
     for byte in struct.pack(">i", 1000) + b"\0\3\0\0":
         for each in made:
@@ -58,7 +58,7 @@ def slow_bytes(address: Address, count: int) -> list[socket.socket]:
 
 
 def half_handshakes(address: Address, count: int) -> list[socket.socket]:
-    """The beginning of a TLS handshake; on a plain listener, a frame that is none."""
+    """The beginning of a TLS handshake. On a plain listener it is an invalid frame."""
     made = silent_connections(address, count)
     for each in made:
         each.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
@@ -66,7 +66,7 @@ def half_handshakes(address: Address, count: int) -> list[socket.socket]:
 
 
 def client_ids(address: Address, count: int) -> list[socket.socket]:
-    """Requests, each with a client id that nobody has used."""
+    """Requests, each with a new client id."""
     with Wire(address) as wire:
         for number in range(count):
             wire.client_id = f"client-{number:010d}-{'x' * 40}"
@@ -75,7 +75,7 @@ def client_ids(address: Address, count: int) -> list[socket.socket]:
 
 
 def group_ids(address: Address, count: int) -> list[socket.socket]:
-    """Groups that nobody made, asked for one by one and a hundred at a time."""
+    """Requests for groups that do not exist, one by one and a hundred at a time."""
     with Wire(address) as wire:
         ask_until_ready(lambda: wire.call(FindCoordinatorRequest(key="g", key_type=0), 3))
         for number in range(0, count, 100):
@@ -95,7 +95,7 @@ def producer_ids(address: Address, count: int) -> list[socket.socket]:
 
 
 def new_groups(address: Address, count: int) -> list[socket.socket]:
-    """Groups that get a first member each, which never comes back with the id that it is given."""
+    """New groups, each with one member that never returns with the member id that it gets."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
     with Wire(address) as wire:
         for number in range(count):
@@ -114,7 +114,7 @@ def new_groups(address: Address, count: int) -> list[socket.socket]:
 
 
 def writers(address: Address, count: int) -> list[socket.socket]:
-    """Producer ids that write one record each: what is kept of them expires after a day, in Kafka too."""
+    """Producer ids that write one record each. Their state expires after a day, as in Kafka."""
     with Wire(address) as wire:
         wire.create_topic("attacked")
         for number in range(count):
@@ -125,7 +125,7 @@ def writers(address: Address, count: int) -> list[socket.socket]:
 
 
 def topic_names(address: Address, count: int) -> list[socket.socket]:
-    """Topics that are not there, a hundred at a time: they could end as labels of metrics, or in caches."""
+    """Topics that do not exist, a hundred at a time: their names could end up in metric labels or caches."""
     with Wire(address) as wire:
         for number in range(0, count, 100):
             names = [f"topic-{each:010d}-{'x' * 40}" for each in range(number, number + 100)]
@@ -135,7 +135,7 @@ def topic_names(address: Address, count: int) -> list[socket.socket]:
 
 
 def telemetry(address: Address, count: int) -> list[socket.socket]:
-    """Clients that ask which metrics they should push, each with an id of its own."""
+    """Clients that ask which metrics they should push, each with its own id."""
     chance = random.Random(1)
     with Wire(address) as wire:
         for _ in range(count):
@@ -164,7 +164,7 @@ ATTACKS: dict[str, tuple[Callable[[Address, int], list[socket.socket]], float]] 
     "fetch sessions": (fetch_sessions, 1.0),
     "half frames of 100 MB": (half_frames, 0.1),
 }
-"""With the share of `--count` that each is given."""
+"""Each attack, and the share of `--count` that it uses."""
 
 
 def memory_mb(pid: int) -> float:
@@ -177,7 +177,7 @@ def handles(pid: int) -> int:
 
 
 def request_ms(address: Address) -> float:
-    """The slowest of a few requests of another client; infinite if one is not answered in half a minute."""
+    """The time of the slowest of a few requests of another client; infinite if one takes more than half a minute."""
     slowest = 0.0
     with Wire(address) as wire:
         for _ in range(10):

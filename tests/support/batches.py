@@ -1,4 +1,4 @@
-"""Record batches: made for a produce request, and read from a fetch answer."""
+"""Makes record batches for Produce requests and reads them from Fetch responses."""
 
 import time
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ FIXED_MS = 1_700_000_000_000
 
 
 def batch(*values: bytes | None, timestamp: int | None = None, key: bytes | None = None, **more: Any) -> bytearray:
-    """One batch, a record for each value; all records have one timestamp, by default the present."""
+    """One batch with a record for each value. All records have the same timestamp, by default the current time."""
     at = now_ms() if timestamp is None else timestamp
     return build_batch([Record(i, at, key, value, ()) for i, value in enumerate(values)], **more)
 
@@ -26,17 +26,17 @@ def now_ms() -> int:
 
 
 def batches_of(answer: Any) -> list[Batch]:
-    """The whole batches of a fetched partition."""
+    """The complete batches of a fetched partition."""
     return list(batches(memoryview(bytes(answer.records or b""))))
 
 
 def records_of(answer: Any) -> list[Record]:
-    """The records of all whole batches of a fetched partition."""
+    """The records of all complete batches of a fetched partition."""
     return [record for one in batches_of(answer) for record in one.records()]
 
 
 def visible_batches(answer: Any, isolation_level: int) -> Iterator[Batch]:
-    """The batches whose records a consumer gives to its application: no markers, nothing of aborted transactions."""
+    """The batches whose records a consumer passes to its application: no markers, no aborted transactions."""
     aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or [])
     skipping: set[int] = set()
     for one in batches_of(answer):

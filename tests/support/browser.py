@@ -1,4 +1,4 @@
-"""Chromium for tests: the system's own, installed with the package manager where tests may do that."""
+"""Chromium for tests: the system's browser, installed with the package manager where tests may do that."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_chromium() -> str:
                 command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
             )
         found = _known()
-        assert found is not None, "chromium was installed and cannot be found"
+        assert found is not None, "chromium was installed but cannot be found"
     if found is None:
         pytest.skip("needs Chromium: apt-get install chromium")
     return found

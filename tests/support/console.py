@@ -1,4 +1,4 @@
-"""A console beside a broker, and a client of its JSON API."""
+"""A console for a broker, and a client of its JSON API."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Answer(NamedTuple):
 
 
 class Console:
-    """Asks the JSON API."""
+    """A client of the JSON API."""
 
     def __init__(self, url: str, broker: Any = None) -> None:
         self.url = url
@@ -40,7 +40,7 @@ class Console:
     def ask(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, **query: Any
     ) -> Answer:
-        """`from_` in the query stands for `from`, which is a keyword of Python."""
+        """`from_` in the query stands for `from`, which is a Python keyword."""
         text = "&".join(f"{name.rstrip('_')}={quote(str(value), safe='')}" for name, value in query.items())
         request = Request(
             f"{self.url}/api/v1{path}" + (f"?{text}" if text else ""),

@@ -1,4 +1,4 @@
-"""Requests as frames and answers from frames, without a socket. `Wire` and `AsyncWire` are both built on it."""
+"""Encodes requests to frames and decodes answers, without a socket. `Wire` and `AsyncWire` use it."""
 
 import struct
 from collections import deque
@@ -11,7 +11,7 @@ from ottla.wire.schema import Message
 
 
 def sized(body: bytes) -> bytes:
-    """The body with its size in front, as every frame goes over the wire."""
+    """The body with its size in front, as frames are sent."""
     return struct.pack(">i", len(body)) + body
 
 
@@ -26,7 +26,7 @@ class Frames:
 
     def __init__(self) -> None:
         self.correlation_id = 0
-        """Of the newest request."""
+        """The correlation id of the newest request."""
         self._expected: deque[tuple[int, int, int]] = deque()
 
     def encode(
@@ -38,7 +38,7 @@ class Frames:
         answered: bool = True,
         changes: Iterable[tuple[bytes, bytes]] = (),
     ) -> bytes:
-        """`changes` are made to the bytes, for what no encoder would write; they keep the size."""
+        """`changes` alter the encoded bytes, for requests that no encoder would write. The size stays the same."""
         self.correlation_id += 1
         if answered:
             self._expected.append((request.API_KEY, version, self.correlation_id))
@@ -50,8 +50,8 @@ class Frames:
         return frame
 
     def decode(self, frame: bytes) -> Any:
-        """The answer to the oldest request that has none yet; `frame` comes without its size."""
+        """The answer to the oldest unanswered request. `frame` does not include its size."""
         api_key, version, expected = self._expected.popleft()
         correlation_id, position = decode_response_header(frame, response_header_version(api_key, version))
-        assert correlation_id == expected, f"answer {correlation_id} where {expected} was due"
+        assert correlation_id == expected, f"got answer {correlation_id} instead of {expected}"
         return RESPONSES[api_key].decode(memoryview(frame)[position:], version)

@@ -1,4 +1,4 @@
-"""An Apache Kafka of one broker, as a process of its own. It needs Java and Maven."""
+"""A single Apache Kafka broker in its own process. It needs Java and Maven."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ START_TIMEOUT_S = 300
 
 
 class Kafka:
-    """Started on an empty folder, or on one that an earlier Kafka or an Ottla left; `settings` are KEY=VALUE."""
+    """Started on an empty folder, or on the data folder of an earlier Kafka or Ottla; `settings` are KEY=VALUE."""
 
     def __init__(self, folder: Path, *settings: str, port: int | None = None, controller: int | None = None) -> None:
         toolchains.need("java", "mvn")
@@ -51,8 +51,8 @@ class Kafka:
             os.kill(self.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """Ends it as an operator does; returns when it is gone. It is not a child of this process."""
+        """Stops it as an operator does, and returns when it has ended. It is not a child of this process."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGTERM)
-        # Its files do not say it: Kafka removes its .lock after the marker of a clean stop.
+        # Its files do not show it: Kafka removes its .lock after it writes the marker of a clean stop.
         wait_for(lambda: not is_alive(self.pid), "Apache Kafka to stop", pause_s=0.1)

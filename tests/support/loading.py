@@ -10,7 +10,7 @@ SLOW_BATCH = 100
 
 
 def loader_at_once(clock: Clock) -> Loader:
-    """For logs that are small: none of them may need a second turn of the event loop."""
+    """For small logs: none of them may need a second turn of the event loop."""
 
     def refuse(callback: Callable[[], None]) -> None:
         raise AssertionError("a small log was not loaded at once")
@@ -19,7 +19,7 @@ def loader_at_once(clock: Clock) -> Loader:
 
 
 def slow_log(clock: ManualClock, record: Callable[[int], tuple[bytes, bytes | None]], count: int) -> Iterator[Batch]:
-    """Records from number 0 on; every batch of them takes so long that a slice is over after it.
+    """Records from number 0 on. Each batch takes so long that it uses up a whole time slice.
 
     The first thousand records are loaded in one go, however long they take: `count` comes after those.
     """
@@ -30,7 +30,7 @@ def slow_log(clock: ManualClock, record: Callable[[int], tuple[bytes, bytes | No
 
 
 def run_turns(turns: list[Callable[[], None]]) -> int:
-    """What an event loop does; how many turns it took until nothing was left to do."""
+    """Runs turns like an event loop. Returns how many it took until nothing was left to do."""
     count = 0
     while turns:
         count += 1

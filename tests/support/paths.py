@@ -1,4 +1,4 @@
-"""Where the project's parts are."""
+"""Paths of the project's parts."""
 
 from pathlib import Path
 

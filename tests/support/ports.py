@@ -1,4 +1,4 @@
-"""Ports for servers that cannot take port 0 and tell."""
+"""Ports for servers that cannot use port 0 and report the port they got."""
 
 import os
 import random
@@ -14,8 +14,8 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def free_ports(count: int = 1) -> list[int]:
     """Ports in a row that are free, as are those 1000 above, where Apache Kafka has its controller.
 
-    They are none that the system gives to clients by itself: a server that takes seconds to start would lose its port
-    to a connection that another program opens meanwhile. Each test process has a part of the range to itself.
+    They are outside the ephemeral range: otherwise a server that takes seconds to start could lose its port to a
+    connection that another program opens meanwhile. Each test process uses its own part of the range.
     """
     low = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))

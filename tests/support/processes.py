@@ -1,4 +1,4 @@
-"""Ottla as a process of its own, started as a user starts it."""
+"""Ottla in its own process, started as a user starts it."""
 
 import dataclasses
 import re
@@ -36,8 +36,8 @@ class Broker:
         return self.host, self.port
 
     def stop(self, how: int = signal.SIGTERM) -> int:
-        """Ends the process and gives its exit code; SIGKILL is a crash."""
-        assert self.process is not None, "this broker is not ours to stop"
+        """Ends the process and returns its exit code; SIGKILL is a crash."""
+        assert self.process is not None, "this test did not start this broker, so it cannot stop it"
         if self.process.poll() is None:
             self.process.send_signal(how)
         try:
@@ -52,7 +52,7 @@ class Broker:
 
 
 def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers: int = 1) -> Broker:
-    """Starts the broker as a user does, and waits for the line that says where it listens."""
+    """Starts the broker as a user does, and waits for the line that shows its address."""
     data.parent.mkdir(parents=True, exist_ok=True)
     log = data.with_name(f"{data.name}-{uuid.uuid4().hex[:6]}.log")
     command = [sys.executable, "-m", "ottla.cli.main", "serve", "--port", str(port), "--workers", str(workers)]
@@ -68,7 +68,7 @@ def start_ottla(data: Path, settings: dict[str, object], port: int = 0, workers:
 def start_and_wait(
     command: list[str], log: Path, before: Callable[[], None] | None = None
 ) -> tuple["subprocess.Popen[bytes]", tuple[str, int]]:
-    """Starts a broker with its output in a file, and waits until it says where it listens.
+    """Starts a broker with its output in a file, and waits until it prints its address.
 
     `before` is called in the child before the command.
     """
@@ -91,6 +91,6 @@ def start_and_wait(
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended but that nobody waited for does not."""
+    """Whether a process runs. A zombie does not."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return bool(state.strip()) and not state.startswith("Z")

@@ -1,4 +1,5 @@
-"""What the tests of connections that repeat themselves share: who was served from memory, and frames made by hand."""
+"""Shared code of the tests for connections with repeated requests: which requests were served from memory, and handmade
+frames."""
 
 import struct
 from collections import deque
@@ -42,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, model: type) -> Iterator[list[int]]
 
 
 def ordinary() -> Registry:
-    """All APIs, and no short way for any."""
+    """All APIs, without the shortcut."""
     return Registry(api.replace(model=None) for api in registered_apis().apis.values())
 
 
@@ -55,7 +56,7 @@ async def same_both_ways(
     *,
     served_more_than: int,
 ) -> None:
-    """A conversation ends alike with the short way and without it; and it did go the short way."""
+    """A conversation has the same result with and without the shortcut, and the shortcut was used."""
     async with run_broker(disk=new_disk(), clock=ManualClock(NOW_MS)) as running:
         with counted(monkeypatch, model) as served:
             short = await converse(running)
@@ -68,7 +69,7 @@ async def same_both_ways(
 
 
 class Talk:
-    """One connection to one broker; answers are kept as they came, except for the broker's own ids."""
+    """One connection to one broker; answers are kept unchanged, except for the broker's ids."""
 
     def __init__(self, running: Running, client: AsyncWire) -> None:
         self.running, self.client = running, client
@@ -100,7 +101,7 @@ class Talk:
         )
 
     async def limit(self, key: str) -> None:
-        """A quota for everybody that nobody reaches."""
+        """A default quota that no client reaches."""
         quotas = AlterClientQuotasRequest
         anybody = quotas.EntityData(entity_type="client-id", entity_name=None)
         rate = quotas.OpData(key=key, value=1e9, remove=False)

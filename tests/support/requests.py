@@ -28,7 +28,7 @@ def new_topic(
     assignments: Sequence[Sequence[int]] = (),
     **configs: Any,
 ) -> CreateTopicsRequest.CreatableTopic:
-    """`assignments` names the replicas of each partition, in place of the two numbers."""
+    """`assignments` names the replicas of each partition, instead of the two numbers."""
     return CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=-1 if assignments else partitions,

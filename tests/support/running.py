@@ -1,4 +1,4 @@
-"""A broker on the test's own event loop, with clients that are closed at its end."""
+"""A broker on the test's event loop, with clients that are closed when it ends."""
 
 import asyncio
 import ssl
@@ -48,7 +48,7 @@ class Running:
 
     @staticmethod
     async def settle() -> None:
-        """Let everything that is ready on the loop happen."""
+        """Run everything that is ready on the loop."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -64,7 +64,7 @@ async def running_broker(
     settings: Mapping[str, object] | None = None,
     registry: Registry | None = None,
 ) -> AsyncIterator[Running]:
-    """By default in memory, in real time, and with one plain listener."""
+    """A broker, by default in memory, in real time, and with one plain listener."""
     overrides: dict[str, object] = {"listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
     broker = Broker(
         Config.load(overrides=overrides, preset="dev"),

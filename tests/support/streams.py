@@ -1,4 +1,4 @@
-"""Heartbeats of Kafka Streams applications: topologies, and the first one of a member."""
+"""Heartbeats of Kafka Streams applications: topologies, and the first heartbeat of a member."""
 
 import asyncio
 from typing import Any
@@ -36,7 +36,7 @@ def topology(*subtopologies: Any, epoch: int = 0) -> Any:
 
 
 def joining(group: str, source: str, changelog: str | None = None, factor: int = 0, member: str = "m") -> Beat:
-    """The first heartbeat of an application that reads one topic, perhaps with a changelog topic."""
+    """The first heartbeat of an application that reads one topic, optionally with a changelog topic."""
     stores = [info(changelog, factor=factor)] if changelog else []
     return Beat(
         group_id=group,

@@ -1,8 +1,10 @@
-"""Floods of TLS handshakes, on Ottla and on Apache Kafka with the same certificate: what they cost, and who waits.
+"""Floods of TLS handshakes, on Ottla and on Apache Kafka with the same certificate: what they cost, and how long other
+clients wait.
 
     python -m support.tls_floods [--count 1000]    prints a table
 
-Another client asks for metadata on the plain listener all the time. Its slowest answer is what others wait.
+Another client asks for metadata on the plain listener all the time. Its slowest answer is the time that other clients
+wait.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ def half_hellos(address: Address, count: int) -> list[socket.socket]:
 
 
 def unfinished(address: Address, count: int) -> list[socket.socket]:
-    """Clients that make the broker sign, all at once, and then say no more."""
+    """Clients that make the broker sign, all at once, and then send nothing more."""
     hello = client_hello()
     made = silent_connections(address, count)
     for each in made:
@@ -132,7 +134,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             broker = Secured(kind, Path(folder) / kind)
             try:
-                new_connections(("127.0.0.1", broker.addresses["SSL"]), 50)  # what the first ones load
+                new_connections(("127.0.0.1", broker.addresses["SSL"]), 50)  # memory that the first handshakes load
                 for name in ATTACKS:
                     grown, slowest, lasted = measured(broker, name, arguments.count)
                     row = f"{arguments.count:,} | {grown:.1f} MB | {slowest:.0f} ms | {lasted:.1f} s"

@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class _JumpingSelector:
-    """Polls the real selector; where it would have waited for a timer, moves the loop's time forward instead."""
+    """Polls the real selector; instead of waiting for a timer, it moves the loop's time forward."""
 
     def __init__(self, inner: selectors.BaseSelector, loop: VirtualLoop) -> None:
         self._inner = inner
@@ -21,7 +21,8 @@ class _JumpingSelector:
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or self._loop._threads:
-            # Only the outside world can continue from here. Real waiting is bounded, so that a thread's result is seen.
+            # Only the outside world can continue from here. The real wait is bounded so that a thread's result is
+            # noticed.
             return self._inner.select(timeout if timeout is None else min(timeout, 0.01))
         events = self._inner.select(0)
         if not events and timeout > 0:
@@ -35,8 +36,8 @@ class _JumpingSelector:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop that sleeps without waiting: when nothing is ready, its time jumps to the next timer.
 
-    It is a `Clock` too. Loopback sockets work, since what one end wrote is readable at once; work in threads is
-    waited for in real time.
+    It is also a `Clock`. Loopback sockets work, because the other end can read written bytes immediately. The loop
+    waits in real time for work in threads.
     """
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:

@@ -16,9 +16,9 @@ from ottla.errors import (
 
 PATIENCE_S = 90.0
 NO_LEADER_YET = (UnknownTopicOrPartition.code, LeaderNotAvailable.code, NotLeaderOrFollower.code)
-"""What a fresh topic answers for a moment on Apache Kafka."""
+"""Errors that Apache Kafka returns for a moment for a new topic."""
 NO_COORDINATOR_YET = (CoordinatorLoadInProgress.code, CoordinatorNotAvailable.code, NotCoordinator.code)
-"""What a coordinator answers while its topic is created or loaded."""
+"""Errors that a coordinator returns while its topic is created or loaded."""
 
 Found = TypeVar("Found")
 
@@ -26,7 +26,8 @@ Found = TypeVar("Found")
 def wait_for(
     condition: Callable[[], Found], what: object = "the condition", timeout_s: float = PATIENCE_S, pause_s: float = 0.02
 ) -> Found:
-    """What the condition returns as soon as that is true. `what` names it for the error, or is a function that does."""
+    """The result of the condition as soon as it is true. `what` describes it in the error, as a string or a
+    function."""
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s for {what() if callable(what) else what}"
@@ -51,7 +52,7 @@ async def wait_for_async(
 def ask_until_ready(
     ask: Callable[[], Any], not_ready: Container[int] = NO_COORDINATOR_YET, timeout_s: float = PATIENCE_S
 ) -> Any:
-    """Asks again while the answer has one of these error codes; the first other answer."""
+    """Asks again while the answer has one of these error codes. Returns the first other answer."""
     deadline = time.monotonic() + timeout_s
     while (answer := ask()).error_code in not_ready:
         assert time.monotonic() < deadline, answer

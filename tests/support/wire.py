@@ -22,12 +22,12 @@ from support.requests import (
 from support.waiting import NO_COORDINATOR_YET, NO_LEADER_YET, ask_until_ready
 
 TIMEOUT_S = 30
-# The newest that Apache Kafka 3.9 has too, and the last that name topics instead of using their ids.
+# The newest versions that Apache Kafka 3.9 also has, and the last ones with topic names instead of ids.
 PRODUCE_VERSION, FETCH_VERSION, LIST_VERSION, METADATA_VERSION = 11, 12, 9, 12
 
 
 class Wire:
-    """One connection. `send` and `receive` can be apart, so that a test can pipeline."""
+    """One connection. A test can call `send` and `receive` separately to pipeline requests."""
 
     def __init__(self, address: tuple[str, int], client_id: str | None = "wire", timeout_s: float = TIMEOUT_S) -> None:
         self.address = address
@@ -78,7 +78,7 @@ class Wire:
         return self.receive()
 
     def is_closed(self) -> bool:
-        """Waits until the broker closes the connection; False when it answers instead."""
+        """Waits until the broker closes the connection; False if it answers instead."""
         try:
             return self.socket.recv(1) == b""
         except ConnectionResetError:
@@ -87,7 +87,7 @@ class Wire:
     # -- the requests that most tests make
 
     def log_in(self, user: str, password: str | None = None) -> None:
-        """With SASL PLAIN; the password is by default "alice-secret" for "alice"."""
+        """Log in with SASL PLAIN. The default password of "alice" is "alice-secret"."""
         assert self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
         token = f"\0{user}\0{password or user + '-secret'}".encode()
         response = self.call(SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -96,7 +96,7 @@ class Wire:
     def produce(
         self, topic: str, records: Any, partition: int = 0, version: int = PRODUCE_VERSION, acks: int = -1, **more: Any
     ) -> Any:
-        """The partition's answer; None for acks=0."""
+        """Returns the partition's response, or None for acks=0."""
         topic_id = self.topic_id(topic) if version >= 13 else ZERO_UUID
         request = produce_request(topic, records, partition=partition, acks=acks, topic_id=topic_id, **more)
         self.send(request, version, answered=acks != 0)
@@ -105,7 +105,7 @@ class Wire:
         return self.receive().responses[0].partition_responses[0]
 
     def fetch_request(self, places: Iterable[tuple[str, int, int]], version: int = FETCH_VERSION, **more: Any) -> Any:
-        """For (topic, partition, offset) each, with the topic ids that new versions want."""
+        """A request for each (topic, partition, offset), with the topic ids that new versions need."""
         places, forgotten = list(places), list(more.get("forgotten", ()))
         names = {topic for topic, *_ in (*places, *forgotten)}
         ids = {topic: self.topic_id(topic) for topic in sorted(names)} if version >= 13 else None
@@ -130,11 +130,11 @@ class Wire:
         return found
 
     def create_topic_result(self, topic: str, partitions: int = 1, version: int = 7, **configs: Any) -> Any:
-        """Asks for a topic; the topic's answer, which may be an error."""
+        """Asks for a topic and returns its result, which may be an error."""
         return self.call(create_topic_request(topic, partitions, **configs), version).topics[0]
 
     def create_topic(self, topic: str, partitions: int = 1, **configs: Any) -> str:
-        """Creates a topic and returns when it takes writes, which on Apache Kafka is a moment later."""
+        """Creates a topic and returns when it accepts writes. Apache Kafka needs a moment for this."""
         made = self.create_topic_result(topic, partitions, **configs)
         assert made.error_code == 0, made
         self.wait_until_ready(topic, partitions)

@@ -1,4 +1,4 @@
-"""What handlers declare of their APIs, and what a broker makes of it."""
+"""What handlers declare about their APIs, and how a broker uses it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def context(api: Api, version: int) -> RequestContext:
 
 @pytest.mark.parametrize("api", [pytest.param(api, id=api.name) for api in ALL])
 def test_every_api_can_answer_an_error(api: Api) -> None:
-    """Of an empty request at least the type of the answer can be checked: some have an error for each item only."""
-    request = ProduceRequest(acks=-1) if api.key == ApiKey.PRODUCE else api.request()  # without acks none is expected
+    """For an empty request, only the type of the answer can be checked: some answers have errors only per item."""
+    request = ProduceRequest(acks=-1) if api.key == ApiKey.PRODUCE else api.request()  # with acks=0 it is None
     answer = api.on_error(context(api, api.max_version), request, UnknownServerError())
     assert type(answer) is api.response
     assert set(error_finder(api.response)(answer)) <= {UnknownServerError.code}
@@ -73,8 +73,8 @@ def test_wrapped_handlers_are_made_when_they_are_needed() -> None:
     assert made == ["Heartbeat"]
 
 
-def test_the_table_is_enough_to_know_who_answers() -> None:
-    """A broker forwards what the controller answers without a look at the handlers."""
+def test_the_table_shows_which_requests_the_controller_answers() -> None:
+    """A broker forwards the controller's requests without loading the handlers."""
     script = (
         "import sys\nfrom ottla.enums import AnsweredBy\nfrom ottla.server.api import registered_apis\n"
         "apis = registered_apis().apis.values()\n"

@@ -1,4 +1,4 @@
-"""Data folders, quotas, users, ACLs, features, quorum and telemetry: the answers that Apache Kafka 4.3.1 gave."""
+"""Data folders, quotas, users, ACLs, features, quorum and telemetry, with the answers of Apache Kafka 4.3.1."""
 
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def test_the_data_folder_is_described(run: Any, run_broker: Any, tmp_path: Path,
             client = await running.connect()
             [folder] = (await client.call(DescribeLogDirsRequest(topics=None), version)).results
             assert {p.partition_index: p.partition_size for p in folder.topics[0].partitions} == sizes
-            assert list(running.broker.logs.logs()) == [running.broker.metadata_log.log], "nothing was opened for it"
+            assert list(running.broker.logs.logs()) == [running.broker.metadata_log.log], "no file was opened for it"
 
     run(main())
 
@@ -245,7 +245,7 @@ def test_scram_users_are_kept(run: Any, run_broker: Any) -> None:
 
 
 def formatted(*records: Message) -> MemoryDisk:
-    """What `kafka-storage format` leaves."""
+    """The files that `kafka-storage format` writes."""
     disk = MemoryDisk()
     disk.write_atomic(
         "meta.properties", b"version=1\ncluster.id=Acluster\nnode.id=1\ndirectory.id=xbQ6BvKdQ1WzKVxN2hbK5g\n"
@@ -401,7 +401,7 @@ def test_acls_are_kept(run: Any, run_broker: Any, version: int) -> None:
             ]
             assert (await client.call(described_acls(), version)).resources == []
             client.send(described_acls(resource_type=ResourceType.UNKNOWN), version)
-            assert await client.is_closed(), "nobody may ask for UNKNOWN"
+            assert await client.is_closed(), "UNKNOWN is refused in a request"
 
     run(main())
 
@@ -422,8 +422,8 @@ async def finalized(client: Any) -> dict[str, int]:
     return {feature.name: feature.max_version_level for feature in response.finalized_features}
 
 
-def test_the_first_version_cannot_downgrade(run: Any, run_broker: Any) -> None:
-    """Its flag that allows it is not read by Kafka 4.3 either."""
+def test_update_features_version_0_cannot_downgrade(run: Any, run_broker: Any) -> None:
+    """Kafka 4.3 does not read the flag that allows it either."""
 
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
@@ -473,7 +473,7 @@ def test_validated_features_stay(run: Any, run_broker: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_quorum_is_this_broker(run: Any, run_broker: Any, version: int) -> None:
+def test_the_quorum_consists_of_this_broker(run: Any, run_broker: Any, version: int) -> None:
     topic, partition = DescribeQuorumRequest.TopicData, DescribeQuorumRequest.PartitionData
 
     def question(*wanted: tuple[str, int]) -> DescribeQuorumRequest:
@@ -505,7 +505,7 @@ def test_the_quorum_is_this_broker(run: Any, run_broker: Any, version: int) -> N
     run(main())
 
 
-def test_voters_are_fixed(run: Any, run_broker: Any) -> None:
+def test_requests_to_change_voters_are_refused(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
@@ -611,7 +611,7 @@ def test_telemetry_is_served_but_not_advertised(run: Any, run_broker: Any) -> No
             assert (first.accepted_compression_types, first.delta_temporality) == ([4, 3, 1, 2], True)
             mine = await subscribe(INSTANCE)
             assert mine.client_instance_id == INSTANCE
-            assert (await subscribe(INSTANCE)).error_code == ThrottlingQuotaExceeded.code, "before the interval is over"
+            assert (await subscribe(INSTANCE)).error_code == ThrottlingQuotaExceeded.code, "the interval has not ended"
             assert await pushed(mine.subscription_id, ZERO_UUID) == 42
             assert await pushed(mine.subscription_id) == 0
             assert await pushed(mine.subscription_id) == 89

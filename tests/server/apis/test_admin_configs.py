@@ -1,4 +1,4 @@
-"""Configs over the wire: describing, altering with live effect, and a restart; as Apache Kafka 4.3.1 answered."""
+"""Configs over the wire: describe, alter with immediate effect, and restart. The answers match Apache Kafka 4.3.1."""
 
 import logging
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def test_a_topics_configs_are_described(run: Any, run_broker: Any, version: int)
             assert (retention.value, retention.read_only, retention.is_sensitive) == ("1000", False, False)
             assert segment.value == "1073741824"
             if version == 0:
-                assert (retention.is_default, segment.is_default) == (False, False), "as Kafka 3.9.1 has it"
+                assert (retention.is_default, segment.is_default) == (False, False), "as in Kafka 3.9.1"
             else:
                 assert (retention.config_source, segment.config_source) == (1, 5)
                 assert [(s.name, s.value, s.source) for s in retention.synonyms] == [("retention.ms", "1000", 1)]
@@ -143,7 +143,7 @@ def test_describing_an_unknown_resource_is_an_error(
 def test_a_request_that_names_a_topic_thousands_of_times_is_bounded(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The topic costs its settings once. The answer ends where it would be too large; what fits is answered."""
+    """The topic's settings are read once. The answer contains as many entries as fit, and ends there."""
     made: list[object] = []
     entries = configs._entries
     monkeypatch.setattr(configs, "_entries", lambda *arguments: made.append(1) or entries(*arguments))
@@ -207,7 +207,7 @@ def test_secrets_are_never_described(run: Any, run_broker: Any) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_altering_replaces_all(run: Any, run_broker: Any, version: int) -> None:
+def test_alter_configs_replaces_all_settings(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
@@ -246,7 +246,7 @@ def test_a_resource_that_comes_twice_is_refused_both_times(run: Any, run_broker:
 
 
 @pytest.mark.parametrize("version", range(2))
-def test_single_changes(run: Any, run_broker: Any, version: int) -> None:
+def test_single_settings_are_changed_incrementally(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker(settings=NODE) as running:
             client = await running.connect()
@@ -297,7 +297,7 @@ def test_dynamic_settings_of_brokers_are_in_force_and_survive(run: Any, run_brok
             ) == (0, None)
             assert running.broker.config["message.max.bytes"] == 1000
             assert (await client.produce("t", bytes(1500))).error_code == MessageTooLarge.code
-            assert (await client.produce("own", bytes(1500))).error_code == 0, "a topic's own setting is stronger"
+            assert (await client.produce("own", bytes(1500))).error_code == 0, "a topic's own setting has priority"
             assert await value(client, ConfigResourceType.TOPIC, "t", "max.message.bytes") == ("1000", 3)
             assert await value(client, ConfigResourceType.BROKER, "1", "message.max.bytes") == ("1000", 3)
             assert await increment(

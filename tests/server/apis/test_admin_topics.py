@@ -1,4 +1,4 @@
-"""Topics, partitions and records as an administrator changes them: the answers that Apache Kafka 4.3.1 gave."""
+"""Changes to topics, partitions and records by an administrator, with the answers of Apache Kafka 4.3.1."""
 
 from typing import Any
 
@@ -293,7 +293,7 @@ def test_deleted_records_move_the_start_of_the_log(run: Any, run_broker: Any, ve
             await client.create_topic("t")
             await client.produce("t", *[b"x"] * 10)
             assert await trimmed(client, "t", 0, 3, version) == (3, 0)
-            assert await trimmed(client, "t", 0, 2, version) == (3, 0), "never back"
+            assert await trimmed(client, "t", 0, 2, version) == (3, 0), "the start never moves back"
             assert await trimmed(client, "t", 0, 11, version) == (-1, 1)
             assert await trimmed(client, "t", 0, -2, version) == (-1, 1)
             assert await trimmed(client, "t", 0, -1, version) == (10, 0)
@@ -304,7 +304,7 @@ def test_deleted_records_move_the_start_of_the_log(run: Any, run_broker: Any, ve
     run(main())
 
 
-def test_records_of_some_topics_stay(run: Any, run_broker: Any) -> None:
+def test_records_of_compacted_and_internal_topics_cannot_be_deleted(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -383,7 +383,7 @@ def elections(*wanted: tuple[str, list[int]], kind: int = 0, timeout_ms: int = 1
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_an_election_that_is_not_needed(run: Any, run_broker: Any, version: int) -> None:
+def test_an_election_that_is_not_needed_is_reported(run: Any, run_broker: Any, version: int) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -404,7 +404,7 @@ def test_an_election_that_is_not_needed(run: Any, run_broker: Any, version: int)
     run(main())
 
 
-def test_an_election_of_an_unknown_kind(run: Any, run_broker: Any) -> None:
+def test_an_election_of_an_unknown_kind_is_refused(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -540,7 +540,7 @@ def test_a_coordinator_is_found(run: Any, run_broker: Any, version: int) -> None
         ("g", False),
     ],
 )
-def test_a_share_partition_is_named_by_three_parts(run: Any, run_broker: Any, key: str, is_good: bool) -> None:
+def test_the_key_of_a_share_partition_has_three_parts(run: Any, run_broker: Any, key: str, is_good: bool) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()

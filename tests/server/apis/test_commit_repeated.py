@@ -32,7 +32,7 @@ FIRST_TOPIC_ID_VERSION = 10
 
 
 class Consumer(Talk):
-    """One that commits in one version."""
+    """A consumer that commits with one version of the API."""
 
     def __init__(self, running: Any, client: Any, version: int) -> None:
         super().__init__(running, client)
@@ -79,7 +79,7 @@ class Consumer(Talk):
         return response.groups[0]
 
     async def join(self, group: str = "g") -> None:
-        """Be the only member of a classic group."""
+        """Become the only member of a classic group."""
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
         joined = await self.client.call(
             JoinGroupRequest(
@@ -117,7 +117,7 @@ async def started(running: Any, version: int) -> Consumer:
 
 
 def offset_records(running: Any, topic_ids: list[bytes]) -> list[Any]:
-    """Every commit that is in the logs of the offsets topic; the CRCs of their batches are right."""
+    """Every commit in the logs of the offsets topic. Also checks the CRCs of their batches."""
     found = []
     for partition in running.broker.replicas:
         if partition.topic != "__consumer_offsets":
@@ -135,7 +135,7 @@ def offset_records(running: Any, topic_ids: list[bytes]) -> list[Any]:
 
 
 async def conversation(version: int, seed: int, running: Any) -> tuple[list[bytes], list[Any], list[Any]]:
-    """A consumer that mostly repeats itself, with everything in between that must not be mistaken for it."""
+    """A consumer that mostly repeats its requests, mixed with all requests that must not be mistaken for repeats."""
     rng = random.Random(seed)
     consumer = await started(running, version)
     commit = consumer.commit
@@ -210,7 +210,7 @@ def test_repeated_commits_equal_ordinary_ones(
 
 
 def error_codes(answer: bytes) -> list[int]:
-    """Of the answer to a commit of one partition each of t and u, in v8."""
+    """The error codes in the v8 answer to a commit for one partition of t and one of u."""
     per_topic = struct.Struct(">xxxih")  # the name's length and name, one partition, its number; then the tags
     first = 4 + 1 + 4 + 1
     return [per_topic.unpack_from(answer, first + n * (per_topic.size + 2))[1] for n in range(2)]
@@ -330,7 +330,7 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
     run(main())
 
 
-def test_commits_that_come_together_are_written_together(
+def test_commits_that_arrive_together_are_written_together(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []
@@ -380,7 +380,7 @@ def test_a_disk_error_is_answered(run: Any, run_broker: Any, monkeypatch: pytest
     run(main())
 
 
-def test_commits_that_wait_for_followers_take_the_ordinary_way(
+def test_commits_that_wait_for_followers_use_the_normal_path(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:

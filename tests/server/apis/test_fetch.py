@@ -124,7 +124,7 @@ def test_a_deleted_topic_ends_the_wait(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_the_first_batch_comes_whole_and_the_rest_within_the_limit(run: Any, run_broker: Any) -> None:
+def test_the_first_batch_is_complete_and_the_rest_is_within_the_limit(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -135,7 +135,7 @@ def test_the_first_batch_comes_whole_and_the_rest_within_the_limit(run: Any, run
             small = await client.call(fetch(("t", 0, 0), ("t", 1, 0), max_bytes=100), 11)
             assert values(small) == [b"x" * 10_000]
             assert len(small.responses[0].partitions[1].records) == 0
-            # v2 knew no such mercy: the answer is cut at the limit.
+            # v2 has no such exception: the answer is cut at the limit.
             strict = await client.call(fetch(("t", 0, 0), partition_max_bytes=100), 2)
             assert len(strict.responses[0].partitions[0].records) <= 100
             half = await client.call(fetch(("t", 0, 0), partition_max_bytes=15_000), 11)
@@ -197,7 +197,8 @@ def test_a_full_session_cache_keeps_the_recently_used() -> None:
 
 
 def test_sessions_are_bounded_in_partitions_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What would go beyond is served without a session, as if all places were taken; what ends makes room again."""
+    """A fetch beyond the limit is served without a session, as if the cache were full. Closed sessions make room
+    again."""
     monkeypatch.setattr("ottla.server.fetch_sessions.PARTITIONS_MAX", 10)
     numbers = iter(range(100, 200))
     cache = FetchSessionCache(100, ManualClock(START_MS), lambda limit: next(numbers))

@@ -1,4 +1,4 @@
-"""A consumer that catches up is answered the short way: byte for byte what the ordinary way answers."""
+"""A consumer that catches up is served by a shortcut. Its answers equal those of the normal path, byte for byte."""
 
 import random
 import struct
@@ -20,7 +20,7 @@ LAST_VERSION = 17
 
 
 class Consumer(Talk):
-    """One that asks in one version."""
+    """A consumer that fetches with one version of the API."""
 
     def __init__(self, running: Any, client: Any, version: int) -> None:
         super().__init__(running, client)
@@ -71,7 +71,7 @@ def transactional(producer_id: int) -> memoryview:
 
 
 def fill(running: Any, topic: str, index: int, rng: random.Random) -> None:
-    """Batches of all sizes, a transaction that was aborted among them, and one that is open."""
+    """Writes batches of all sizes, including an aborted and an open transaction."""
     partition = running.broker.replicas.leader(topic, index)
 
     def append(count: int, *sizes: int) -> None:
@@ -89,7 +89,7 @@ def fill(running: Any, topic: str, index: int, rng: random.Random) -> None:
 
 
 async def conversation(version: int, running: Any) -> list[bytes]:
-    """A consumer that mostly repeats itself, with everything in between that must not be mistaken for it."""
+    """A consumer that mostly repeats its requests, mixed with all requests that must not be mistaken for repeats."""
     rng = random.Random(version)
     client = await running.connect()
     consumer = Consumer(running, client, version)
@@ -222,7 +222,7 @@ def test_a_quota_is_seen_at_once(run: Any, run_broker: Any, monkeypatch: pytest.
     run(main())
 
 
-def test_a_follower_takes_the_ordinary_way(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_uses_the_normal_path(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()

@@ -1,4 +1,4 @@
-"""Batches that are small on the wire and large inside: what has to be read of them keeps nobody else waiting."""
+"""Batches that are small on the wire and large when decompressed: reading them does not delay other clients."""
 
 import asyncio
 import threading
@@ -98,7 +98,7 @@ def test_others_are_served_while_a_large_batch_is_read(run: Any, run_broker: Any
 def test_a_batch_that_takes_long_to_check_is_checked_in_a_thread(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A header that cannot be right forces a look at each record."""
+    """An inconsistent header forces a check of each record."""
     threads: list[threading.Thread] = []
 
     def noted(*args: Any) -> Any:
@@ -116,7 +116,7 @@ def test_a_batch_that_takes_long_to_check_is_checked_in_a_thread(
             partitions = answer.responses[0].partition_responses
             assert [(each.error_code, each.base_offset) for each in partitions] == [(0, 0)] * 3
             assert [each is threading.main_thread() for each in threads] == [False, True, False]
-            # What was stored is what came, with the right maximum.
+            # The stored batch equals the sent one, with the correct maximum.
             records = await client.call(fetch(3), 11)
             stored = [Batch(bytes(each.records)) for each in records.responses[0].partitions]
             assert [(batch.max_timestamp, batch.record_count) for batch in stored] == [

@@ -55,7 +55,7 @@ def test_acks_0_gets_no_answer_and_an_error_closes(run: Any, run_broker: Any) ->
         pytest.param(lambda b: b.extend(fixed_batch(b"second")), InvalidRecord.code, id="two batches"),
     ],
 )
-def test_a_refused_batch_leaves_nothing(run: Any, run_broker: Any, damage: Any, code: int) -> None:
+def test_a_refused_batch_writes_nothing(run: Any, run_broker: Any, damage: Any, code: int) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -69,7 +69,7 @@ def test_a_refused_batch_leaves_nothing(run: Any, run_broker: Any, damage: Any, 
     run(main())
 
 
-def test_other_refusals(run: Any, run_broker: Any) -> None:
+def test_invalid_requests_get_the_matching_error(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -85,10 +85,10 @@ def test_other_refusals(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any) -> None:
+def test_sequences_of_an_idempotent_producer_are_checked(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         disk = MemoryDisk()
-        # Producers are forgotten a day after the timestamp of their last batch, so the clock has to fit it.
+        # Producers expire a day after the timestamp of their last batch, so the clock must match it.
         clock = ManualClock(TIMESTAMP)
         async with run_broker(disk=disk, clock=clock) as running:
             client = await running.connect()
@@ -110,7 +110,7 @@ def test_sequences_of_an_idempotent_producer(run: Any, run_broker: Any) -> None:
         async with run_broker(disk=disk, clock=clock) as running:
             client = await running.connect()
             again = await client.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
-            assert again.producer_id > producer_id, "no id is given twice"
+            assert again.producer_id > producer_id, "no producer id is assigned twice"
             assert await produce(0, epoch=1) == (0, 2), "the last batch is known after a restart"
             assert await produce(1, epoch=1) == (0, 3)
 

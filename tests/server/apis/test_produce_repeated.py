@@ -1,4 +1,4 @@
-"""A connection that repeats itself is answered the short way: byte for byte what the ordinary way answers."""
+"""Repeated produce requests use a shortcut. Its answers equal those of the normal path, byte for byte."""
 
 import random
 import struct
@@ -53,7 +53,7 @@ class Producer(Talk):
 
 
 async def conversation(seed: int, version: int, running: Any) -> tuple[list[bytes], bytes]:
-    """A producer that mostly repeats itself, with everything in between that must not be mistaken for it."""
+    """A producer that mostly repeats its requests, mixed with all requests that must not be mistaken for repeats."""
     rng = random.Random(seed)
     client = await running.connect()
     talk = Producer(running, client)
@@ -124,7 +124,7 @@ def test_repeated_produces_equal_ordinary_ones(
     run(main())
 
 
-def test_a_transaction_takes_the_ordinary_way(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_uses_the_normal_path(run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with run_broker(clock=ManualClock(NOW_MS)) as running:
             client = await running.connect()
@@ -133,12 +133,12 @@ def test_a_transaction_takes_the_ordinary_way(run: Any, run_broker: Any, monkeyp
             with counted(monkeypatch, RepeatedProduce) as served:
                 for _ in range(4):
                     await talk.produce(batch(b"x"), version=11)
-                assert served == [4, 5]  # 1 made the topic, 2 was the first, 3 showed that it is repeated
+                assert served == [4, 5]  # 1 created the topic, 2 was the first produce, 3 showed that it repeats
                 await talk.produce(
                     batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), version=11
                 )
                 assert served == [4, 5]
-            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] != 0  # nobody began one
+            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] != 0  # no transaction was begun
 
     run(main())
 
@@ -266,7 +266,7 @@ async def stored(running: Any, seed: int, version: int, at_once: int) -> tuple[l
 
 
 @pytest.mark.parametrize("version", [5, 9, 12])
-def test_requests_that_come_together_are_stored_as_one_by_one(
+def test_requests_that_arrive_together_are_stored_like_single_ones(
     run: Any, run_broker: Any, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     runs: list[int] = []

@@ -1,4 +1,4 @@
-"""Streams groups around their coordinator: switched off, over a restart, and in tests that embed the broker."""
+"""Streams groups outside their coordinator: disabled, after a restart, and in tests that embed the broker."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_a_group_survives_a_restart(run: Any, run_broker: Any) -> None:
             beat = Beat(group_id="app", member_id="m", member_epoch=second.member_epoch)
             third = await client.call(beat, 0)
             assert (third.error_code, third.member_epoch, third.active_tasks) == (0, second.member_epoch, None)
-            # Sizes of internal topics are not in the log; they show with the next record.
+            # The sizes of internal topics are not in the log; they appear with the next record.
             assert {each.partitions for each in after.topology.subtopologies[0].state_changelog_topics} == {0}
             moved = await client.call(
                 Beat(group_id="app", member_id="m", member_epoch=second.member_epoch, rack_id="r"), 0

@@ -1,4 +1,4 @@
-"""Who is stayed with: the one connection that is busy, after a row of requests that came quickly."""
+"""Busy polling: the loop polls the only active connection after several quick requests in a row."""
 
 import socket
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from ottla.server.net.busy_poll import Pace
 from ottla.wire.messages import ApiVersionsRequest
 
-ROW = 9  # the first one has none before it
-AT_ONCE = 0  # began before the last answer was given: as quick as can be
+ROW = 9  # the first one has no predecessor
+AT_ONCE = 0  # arrived before the last answer was sent: the quickest case
 MUCH_LATER = 1 << 62
 
 
@@ -73,12 +73,13 @@ def test_a_connection_is_alone_after_others_are_quiet() -> None:
 def test_other_connections_get_their_turn() -> None:
     pace, look = Pace(), Looking(finds=1 << 40)
     row(pace, "a", look)
-    pace.stay("a", AT_ONCE, look)  # comes back, though there is always one more
+    pace.stay("a", AT_ONCE, look)  # returns, although there is always one more request
     assert look.looked >= 1
 
 
 def test_requests_are_served_while_polling(run: Any, run_broker: Any) -> None:
-    """What follows an answer is answered in order, no matter which code reads it from the socket; so is the end."""
+    """Requests after an answer are served in order, no matter which code reads them from the socket. So is the end of
+    the stream."""
 
     async def main() -> None:
         async with run_broker() as running:

@@ -61,7 +61,7 @@ def test_a_local_connection_uses_no_pacing(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_answers_keep_their_order_behind_a_waiting_fetch(run: Any, run_broker: Any) -> None:
+def test_answers_keep_their_order_after_a_waiting_fetch(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START_MS)
         async with run_broker(clock=clock) as running:
@@ -115,7 +115,7 @@ def test_a_bad_frame_closes_its_connection_only(
     assert "127.0.0.1:" in lines[0]
 
 
-def test_a_claimed_size_allocates_nothing_before_the_bytes_come(run: Any, run_broker: Any) -> None:
+def test_an_announced_size_allocates_nothing_before_the_bytes_arrive(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             before = resident_bytes()
@@ -176,7 +176,7 @@ def test_a_bad_software_name_is_refused(run: Any, run_broker: Any) -> None:
 
 
 def test_a_reader_that_stops_costs_a_bounded_buffer(run: Any, run_broker: Any) -> None:
-    """Fetches are asked for and never read: the broker stops serving that connection and no other."""
+    """A client sends fetches and never reads the answers: the broker stops serving only that connection."""
 
     async def main() -> None:
         async with run_broker() as running:
@@ -192,7 +192,7 @@ def test_a_reader_that_stops_costs_a_bounded_buffer(run: Any, run_broker: Any) -
             queued = len(connection._out)
             await client.produce("t", b"y" * 500_000)
             await running.settle()
-            assert len(connection._out) == queued, "nothing more is served to it"
+            assert len(connection._out) == queued, "no more of its requests are served"
             assert queued < 300
             first = await slow.receive()
             assert first.responses[0].partitions[0].records
@@ -216,7 +216,7 @@ def test_idle_connections_are_closed(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_a_peer_that_leaves_during_a_long_poll_is_forgotten(run: Any, run_broker: Any) -> None:
+def test_a_peer_that_disconnects_during_a_long_poll_is_forgotten(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -232,7 +232,7 @@ def test_a_peer_that_leaves_during_a_long_poll_is_forgotten(run: Any, run_broker
                     break
                 await asyncio.sleep(0.01)
             assert not partition.watchers
-            assert len(running.broker.timer) < timers, "neither its wait nor its idle timer is left"
+            assert len(running.broker.timer) < timers, "neither its wait nor its idle timer remains"
 
     run(main())
 

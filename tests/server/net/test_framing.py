@@ -1,4 +1,5 @@
-"""Frames out of a stream of bytes, without a socket: whole, in pieces, several at once, and with impossible sizes."""
+"""Parsing frames from a stream of bytes, without a socket: whole, in pieces, several at once, and with impossible
+sizes."""
 
 from struct import pack
 
@@ -20,7 +21,7 @@ def new_reader() -> FrameReader:
 
 
 def fed(reader: FrameReader, stream: bytes, piece: int) -> list[bytes]:
-    """The frames that come out when the stream arrives in pieces of at most that size."""
+    """The frames that are parsed when the stream arrives in pieces of at most that size."""
     found = []
     while stream:
         count = min(piece, len(stream), len(reader.room))
@@ -33,7 +34,7 @@ def fed(reader: FrameReader, stream: bytes, piece: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 4, 5, 7, 300, 2_003, 100_000])
-def test_frames_come_out_however_the_bytes_arrive(piece: int) -> None:
+def test_frames_are_the_same_for_any_pieces_of_the_stream(piece: int) -> None:
     reader = new_reader()
     assert fed(reader, framed(*FRAMES, *FRAMES), piece) == [*FRAMES, *FRAMES]
     assert reader.partial is None
@@ -58,13 +59,13 @@ def test_trailing_bytes_wait_for_the_rest_of_their_frame() -> None:
     assert reader.next() is None
     assert len(reader.room) == 3, "there is room for exactly what is missing"
     assert fed(reader, b"ial" + framed(b"next")[:2], 1_000) == [b"partial"]
-    assert len(reader.room) == 2, "of a size that is not whole, the rest of the size is missing"
+    assert len(reader.room) == 2, "if the size itself is incomplete, its rest is missing"
     assert fed(reader, framed(b"next")[2:], 1_000) == [b"next"]
 
 
 @pytest.mark.parametrize("piece", [1, 4, 1_000])
 @pytest.mark.parametrize("size", [FRAME_MAX + 1, 2**31 - 1, FRAME_MIN - 1, 0, -1, -(2**31)])
-def test_a_size_that_no_frame_has(size: int, piece: int) -> None:
+def test_an_invalid_frame_size_is_refused(size: int, piece: int) -> None:
     reader = new_reader()
     with pytest.raises(FrameError, match=f"frame of {size} bytes, allowed are {FRAME_MIN} to {FRAME_MAX} "):
         fed(reader, framed(b"good") + pack(">i", size) + b"rest", piece)
@@ -82,7 +83,7 @@ def test_other_limits_hold_from_the_next_frame_on() -> None:
 
 @pytest.mark.parametrize("piece", [9, 1_000])
 def test_kept_bytes_outlive_the_shared_buffer(piece: int) -> None:
-    """A request has to wait: what arrived behind it is there when it is answered."""
+    """A request has to wait. The bytes that arrived after it are still available when it is answered."""
     buffers = ReceiveBuffers()
     reader = FrameReader(buffers, FRAME_MIN, FRAME_MAX)
     stream = framed(b"pending", b"behind it", b"partial")[:-2]
@@ -125,7 +126,7 @@ def test_the_buffer_of_a_frame_in_pieces_goes_back_to_the_pool() -> None:
     assert all(one is other for one, other in zip(taken, given, strict=True))
 
 
-def test_how_much_of_a_large_frame_is_still_to_come() -> None:
+def test_the_missing_bytes_of_a_large_frame_are_counted() -> None:
     reader = new_reader()
     reader.room[:4] = pack(">i", 3_000)
     assert reader.wanted() == 3_004
@@ -136,7 +137,7 @@ def test_how_much_of_a_large_frame_is_still_to_come() -> None:
 
 
 def test_large_frames_in_pieces_are_received_where_they_stay() -> None:
-    """The size of the next frame is received alone, so that its own buffer takes all of it."""
+    """The size of the next frame is received alone, so that the frame's own buffer receives the whole frame."""
     reader, stream, piece, found = new_reader(), framed(*FRAMES, *FRAMES[::-1]), 1_000, []
     rooms = []
     while stream:

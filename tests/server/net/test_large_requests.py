@@ -1,4 +1,4 @@
-"""Requests that list very much: others are served meanwhile, and more than a bound ends the connection."""
+"""Requests with very many elements: other clients are served meanwhile, and too many elements close the connection."""
 
 import asyncio
 from typing import Any
@@ -38,7 +38,7 @@ MANY = 20_000
         ),
     ],
 )
-def test_others_are_served_while_a_long_request_is_in_work(
+def test_others_are_served_while_a_long_request_is_in_progress(
     run: Any, run_broker: Any, request_: Message, version: int, answers: str
 ) -> None:
     async def main() -> None:
@@ -64,7 +64,7 @@ def test_others_are_served_while_a_long_request_is_in_work(
     run(main())
 
 
-def test_more_elements_than_the_bound_end_the_connection(run: Any, run_broker: Any) -> None:
+def test_more_elements_than_the_bound_close_the_connection(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings={"socket.request.max.bytes": 100 * BYTES_PER_ELEMENT}) as running:
             client = await running.connect()

@@ -1,4 +1,4 @@
-"""One connection does not keep the loop from the others."""
+"""One connection does not starve the others."""
 
 import asyncio
 from pathlib import Path
@@ -15,12 +15,12 @@ MANY = 200
 
 @pytest.fixture
 def time_stands_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every turn is over at once."""
+    """Makes every turn end immediately."""
     monkeypatch.setattr(connection, "TURN_NS", -1)
 
 
 @pytest.mark.usefixtures("time_stands_over")
-def test_a_row_of_requests_is_left_for_others(run: Any, run_broker: Any) -> None:
+def test_a_series_of_requests_is_interrupted_for_others(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client, other = await running.connect(), await running.connect()

@@ -22,7 +22,7 @@ PLAIN_USERS = (
 
 @pytest.fixture
 def sasl_settings() -> Callable[..., dict[str, object]]:
-    """A SASL_PLAINTEXT listener with the users admin, alice and bob, and more settings."""
+    """A SASL_PLAINTEXT listener with the users admin, alice and bob, and additional settings."""
 
     def settings(mechanisms: str = "PLAIN", **more: object) -> dict[str, object]:
         return {

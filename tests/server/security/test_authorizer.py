@@ -1,4 +1,4 @@
-"""The rules of the authorizer, against a plain reading of them; and that no API is left without a decision."""
+"""The rules of the authorizer match a literal implementation of the documentation, and every API has a decision."""
 
 import logging
 from typing import Any
@@ -69,7 +69,7 @@ def fits(acl: Acl, kind: int, name: str) -> bool:
 
 
 def expected(entries: list[Acl], everyone: bool, operation: int, kind: int, name: str) -> bool:
-    """The documentation of StandardAuthorizer, word for word and slow."""
+    """A slow, literal implementation of the documentation of StandardAuthorizer."""
     fitting = [acl for acl in entries if fits(acl, kind, name)]
     mine = [acl for acl in fitting if acl.principal in ("User:u", "User:*") and acl.host in ("*", "h")]
     if any(
@@ -89,7 +89,7 @@ def expected(entries: list[Acl], everyone: bool, operation: int, kind: int, name
     st.sampled_from([ResourceType.TOPIC, ResourceType.GROUP]),
     st.sampled_from(["a", "ab", "abcd", "x"]),
 )
-def test_decisions(entries: list[Acl], everyone: bool, kind: int, name: str) -> None:
+def test_decisions_match_the_documentation(entries: list[Acl], everyone: bool, kind: int, name: str) -> None:
     decide = authorizer(*entries, everyone=everyone)
     for operation in (
         AclOperation.READ,
@@ -107,7 +107,7 @@ def test_decisions(entries: list[Acl], everyone: bool, kind: int, name: str) -> 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(acls, max_size=5))
-def test_any_resource(entries: list[Acl]) -> None:
+def test_any_resource_is_allowed_if_some_name_is(entries: list[Acl]) -> None:
     """If some name is allowed, then so is "any"; and if "any" is not, no name is."""
     decide = authorizer(*entries)
     some = any(
@@ -119,7 +119,7 @@ def test_any_resource(entries: list[Acl]) -> None:
 
 
 def test_nothing_is_kept_for_super_users() -> None:
-    """They come by every topic and group of the cluster, also by those that are deleted."""
+    """They use every topic and group of the cluster, including deleted ones."""
     decide = authorizer()
     for number in range(100):
         assert decide.allows("User:root", "h", AclOperation.DELETE, ResourceType.TOPIC, f"brief-{number}")
@@ -160,7 +160,7 @@ def test_an_unknown_authorizer_class_is_refused(run: Any, run_broker: Any) -> No
         run(main())
 
 
-def test_super_users() -> None:
+def test_super_users_may_do_everything() -> None:
     assert super_users("User:a; User:CN=x,O=y ;") == {"User:a", "User:CN=x,O=y"}
     with pytest.raises(ConfigError, match=r"super\.users"):
         super_users("alice")

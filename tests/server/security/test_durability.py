@@ -1,4 +1,4 @@
-"""Changes to rights survive a loss of power once they are answered; only the broker's user may read its files."""
+"""Changes to rights survive a power loss once they are answered; only the broker's user may read its files."""
 
 import os
 import random
@@ -79,7 +79,7 @@ def test_security_records_are_on_the_disk_when_they_are_answered(run: Any, run_b
         async with run_broker(disk=disk, settings=settings) as running:
             admin = await running.as_user("admin")
             await admin.create_topic("t")
-            assert not is_flushed(disk), "topics are flushed as any log is"
+            assert not is_flushed(disk), "topics are flushed like any other log"
             for request, version in ((CREATION, 3), (REVOCATION, 3), (NEW_USER, 0), (USER_GOES, 0)):
                 await admin.call(request, version)
                 assert is_flushed(disk), request
@@ -115,7 +115,7 @@ def test_a_revocation_survives_a_loss_of_power(run: Any, run_broker: Any, acl_se
     run(main())
 
 
-def test_new_folders_and_files_are_for_the_brokers_user_alone(run: Any, run_broker: Any, tmp_path: Path) -> None:
+def test_only_the_brokers_user_can_read_new_folders_and_files(run: Any, run_broker: Any, tmp_path: Path) -> None:
     root = tmp_path / "data"
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The example of a secured broker, configs/secure.properties: it starts, and it names its administrator."""
+"""The example of a secured broker, configs/secure.properties: it starts, and its administrator has a name."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_the_administrator_has_a_name(run: Any, run_broker: Any, settings: dict[
         async with run_broker(settings=settings) as running:
             nobody = await running.connect()
             nobody.send(create_topic_request("t"), 5)
-            assert await nobody.is_closed(), "there is no listener for those without a name"
+            assert await nobody.is_closed(), "there is no listener for anonymous clients"
             for user, code in (("alice", TopicAuthorizationFailed.code), ("admin", 0)):
                 client = await running.connect()
                 assert (await client.log_in(user, PASSWORD)).error_code == 0

@@ -1,4 +1,4 @@
-"""What guards cost: one decision an item, however many there are."""
+"""The cost of guards: one decision per item, no matter how many items there are."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ class Item:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_a_request_is_parted_in_one_pass() -> None:
+def test_allowed_and_denied_items_are_separated_in_one_pass() -> None:
     """Half of 8,000 items are denied: one decision each, and no item is compared with another."""
     decisions = 0
 

@@ -1,4 +1,5 @@
-"""The keys of bearer tokens from a web server: read at the start, refreshed, retried, rotated, and never waited for."""
+"""The keys of bearer tokens from a web server: read at the start, refreshed, retried and rotated, without blocking
+logins."""
 
 import asyncio
 import base64
@@ -49,7 +50,7 @@ class Key:
 
 
 class Provider(ThreadingHTTPServer):
-    """Gives out `keys`; `answer` may be made another."""
+    """Serves `keys`; a test can replace `answer`."""
 
     daemon_threads = True
 
@@ -70,7 +71,7 @@ class Provider(ThreadingHTTPServer):
         return f"{self.scheme}://localhost:{self.server_address[1]}/keys"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that does not trust us is expected here."""
+        """A client that does not trust the server is expected here."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -149,12 +150,12 @@ def test_a_rotated_key_is_fetched_when_a_token_names_it(
             assert await accepted(running, old)
             assert provider.asked == 1
             provider.keys = [old, new]
-            assert not await accepted(running, new)  # nobody waits for the provider; the next one is in
+            assert not await accepted(running, new)  # the login does not wait for the provider; the next one succeeds
             await refreshes(running)
             assert await accepted(running, new)
             assert await accepted(running, old)
             assert provider.asked == 2
-            # A key that is nowhere is looked for once a minute, and other unknown ones not all at once either.
+            # An unknown key is looked up once a minute, and several unknown keys do not cause a lookup each.
             time_.advance(2_000)
             for _ in range(3):
                 assert not await accepted(running, foreign)
@@ -193,12 +194,12 @@ def test_known_keys_stay_while_the_provider_fails(
 ) -> None:
     async def main() -> None:
         time_ = clock()
-        # Long enough that a slow machine is no reason to give up.
+        # Long enough for a slow machine.
         settings = {**oauth(provider.url), "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": REFRESH_MS // 2}
         async with run_broker(settings=settings, clock=time_) as running:
             provider.answer = lambda: (503, {}, b"later")
             time_.advance(REFRESH_MS)
-            while provider.asked < 4:  # the first and three that fail
+            while provider.asked < 4:  # the first request and three that fail
                 await asyncio.sleep(0.001)
                 time_.advance(10)
             provider.answer = provider.jwks
@@ -208,7 +209,7 @@ def test_known_keys_stay_while_the_provider_fails(
                 time_.advance(10)
             assert "cannot read the JWKS" not in caplog.text
             assert await accepted(running, provider.keys[1])
-            # In the end it gives up until the next time, and continues with what it knows.
+            # In the end it gives up until the next refresh, and continues with the known keys.
             provider.answer = lambda: (200, {}, b"<html>")
             time_.advance(REFRESH_MS)
             while running.broker.security._tasks:
@@ -297,7 +298,7 @@ def test_a_provider_that_hangs_does_not_hold_up_a_stop(
 
 
 def test_keys_come_from_the_server_that_the_settings_name(provider: Provider) -> None:
-    """A redirect to another server is not followed, not even asked; one to another path of the same server is."""
+    """A redirect to another server is not followed. One to another path of the same server is."""
     with serving() as other:
         provider.answer = lambda: (302, {"Location": other.url}, b"")
         with pytest.raises(ValueError, match="forwarded to another server"):

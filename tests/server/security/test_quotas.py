@@ -1,4 +1,4 @@
-"""Quotas and limits: whom they hit, how long they make wait, and that nobody else waits."""
+"""Quotas and limits: which clients they affect, how long these wait, and that no other client waits."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ async def set_quota(client: Any, key: str, value: float | None, **entity: str | 
 
 
 async def is_muted(client: Any) -> bool:
-    """Whether the broker leaves the next request alone."""
+    """Whether the broker does not read the next request."""
     client.send(ApiVersionsRequest(), 0)
     try:
         await asyncio.wait_for(asyncio.shield(_answer(client)), 0.05)
@@ -61,7 +61,7 @@ async def answered(client: Any) -> None:
 # -- measuring
 
 
-def test_a_rate_over_windows() -> None:
+def test_a_rate_is_measured_over_windows() -> None:
     rate = WindowedRate(1000, 11)
     rate.record(1000, 0)
     assert rate.measure(0) == (100.0, 10_000)  # counts as if ten windows had passed
@@ -73,7 +73,7 @@ def test_a_rate_over_windows() -> None:
     assert rate.measure(17_000)[0] == 0.0
 
 
-def test_a_bucket_of_tokens() -> None:
+def test_a_token_bucket_limits_bursts() -> None:
     bucket = TokenBucket()
     assert bucket.debt_ms(1, 10, 0) == 0
     bucket.take(15)
@@ -87,7 +87,7 @@ def test_a_bucket_of_tokens() -> None:
 # -- bytes
 
 
-def test_produced_bytes(run: Any, run_broker: Any) -> None:
+def test_produced_bytes_are_throttled(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
@@ -97,7 +97,7 @@ def test_produced_bytes(run: Any, run_broker: Any) -> None:
             client.send(_produce("t", 30_000), 9)
             response = await client.receive()
             assert response.responses[0].partition_responses[0].error_code == 0
-            assert 19_000 < response.throttle_time_ms < 21_500  # 30 KB at 1 KB/s are 20 s more than the 10 s of history
+            assert 19_000 < response.throttle_time_ms < 21_500  # 30 KB at 1 KB/s exceed the 10 s of history by 20 s
             assert await is_muted(client)
             assert (await other.call(ApiVersionsRequest(), 0, "another")).error_code == 0
             clock.advance(response.throttle_time_ms)
@@ -135,7 +135,7 @@ def test_acks_0_is_throttled_too(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_fetched_bytes(run: Any, run_broker: Any) -> None:
+def test_fetched_bytes_are_throttled(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
@@ -145,7 +145,7 @@ def test_fetched_bytes(run: Any, run_broker: Any) -> None:
                 await client.call(_produce("t", 5_000), 9)
             await set_quota(other, "consumer_byte_rate", 1000, client_id="test")
             first = await client.fetch("t")
-            # No more than what all windows but one may carry, which is 10 KB.
+            # At most what all windows except one allow, which is 10 KB.
             assert 5_000 < len(first.responses[0].partitions[0].records) <= 10_000
             assert first.throttle_time_ms == 0
             throttled = await client.fetch("t", 1)
@@ -161,8 +161,8 @@ def test_fetched_bytes(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_shared_bytes(run: Any, run_broker: Any) -> None:
-    """Of records that a member of a share group got: they are sent, and then it waits."""
+def test_bytes_for_share_groups_are_throttled(run: Any, run_broker: Any) -> None:
+    """Bytes sent to a member of a share group count: the records are sent, and then the member waits."""
 
     async def main() -> None:
         clock = ManualClock(START)
@@ -258,7 +258,7 @@ def test_the_most_specific_quota_counts(
 
 
 def _metered(client_ids: Iterable[str]) -> Quotas:
-    """Quotas for each client id by itself, after one request of each of these."""
+    """Separate quotas for each client id, after one request of each of these ids."""
     image = MetadataImage()
     image.quotas = {((CLIENT_ID, None),): {"producer_byte_rate": 1000.0}}
     quotas = Quotas(image, Config.load(), ManualClock(START))
@@ -268,14 +268,15 @@ def _metered(client_ids: Iterable[str]) -> Quotas:
     return quotas
 
 
-def test_meters_are_bounded_and_the_one_unused_longest_goes() -> None:
-    """More client ids than meters, with one that keeps coming: every new one costs the same, and that one stays."""
+def test_meters_are_bounded_and_the_least_recently_used_one_is_dropped() -> None:
+    """More client ids than meters, and one client that stays active: each new one costs the same, and the active one
+    stays."""
     many = [name for n in range(METERS_MAX + 2_000) for name in (f"new-{n}", "busy")]
     quotas = _metered(many)
     assert len(quotas._rates) == len(quotas._found) == METERS_MAX
     busy = quotas._rates.get(("producer_byte_rate", "", "busy"))
     assert busy is not None
-    assert busy.measure(quotas._clock.monotonic_ms())[0] * 10 == METERS_MAX + 2_000  # none of its requests is forgotten
+    assert busy.measure(quotas._clock.monotonic_ms())[0] * 10 == METERS_MAX + 2_000  # all its requests are counted
     assert quotas._rates.get(("producer_byte_rate", "", "new-0")) is None
 
 
@@ -302,7 +303,7 @@ def test_sasl_users_have_their_own_quotas(run: Any, run_broker: Any, sasl_settin
 # -- time and changes
 
 
-def test_time_on_the_broker(run: Any, run_broker: Any) -> None:
+def test_request_time_is_throttled(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
@@ -321,7 +322,7 @@ def test_time_on_the_broker(run: Any, run_broker: Any) -> None:
     run(main())
 
 
-def test_changes_to_topics(run: Any, run_broker: Any) -> None:
+def test_changes_to_topics_are_throttled(run: Any, run_broker: Any) -> None:
     def new(name: str, partitions: int) -> Any:
         return CreateTopicsRequest.CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
 
@@ -329,7 +330,7 @@ def test_changes_to_topics(run: Any, run_broker: Any) -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
             client, other = await running.connect(), await running.connect()
-            # A burst of 11 is allowed; the last one that fits may overdraw it.
+            # A burst of 11 is allowed; the last request that fits may exceed it.
             await set_quota(other, "controller_mutation_rate", 1, client_id="test")
             response = await client.call(CreateTopicsRequest(topics=[new("a", 5), new("b", 8), new("c", 1)]), 6)
             assert [topic.error_code for topic in response.topics] == [0, 0, ThrottlingQuotaExceeded.code]
@@ -346,7 +347,7 @@ def test_changes_to_topics(run: Any, run_broker: Any) -> None:
                 4_000,
             )
             clock.advance(4_000)
-            # Older clients do not know the error: they are served, and made to wait.
+            # Older clients do not know the error: they are served, and then have to wait.
             response = await client.call(CreateTopicsRequest(topics=[new("d", 3)]), 5)
             assert (response.topics[0].error_code, response.throttle_time_ms) == (0, 3_000)
             assert await is_muted(client)
@@ -359,7 +360,7 @@ def test_changes_to_topics(run: Any, run_broker: Any) -> None:
 # -- connections
 
 
-def test_connections_of_one_address(run: Any, run_broker: Any) -> None:
+def test_connections_of_one_address_are_limited(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings={"max.connections.per.ip": 2}) as running:
             first, second = await running.connect(), await running.connect()
@@ -391,7 +392,7 @@ def test_connections_above_the_total_limit_wait(run: Any, run_broker: Any) -> No
         async with run_broker(settings={"max.connections": 1}) as running:
             first = await running.connect()
             assert (await first.call(ApiVersionsRequest(), 0)).error_code == 0
-            second = await running.connect()  # the kernel takes it, the broker does not yet
+            second = await running.connect()  # the kernel accepts it, the broker does not yet
             assert await is_muted(second)
             await first.close()
             await answered(second)
@@ -428,7 +429,7 @@ def test_the_inter_broker_listener_closes_an_idle_connection_for_room(
     assert line.startswith("closing connection from 127.0.0.1:")
 
 
-def test_new_connections_of_an_address_have_a_rate(run: Any, run_broker: Any) -> None:
+def test_the_rate_of_new_connections_of_an_address_is_limited(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         clock = ManualClock(START)
         async with run_broker(clock=clock) as running:
@@ -447,7 +448,7 @@ def test_new_connections_of_an_address_have_a_rate(run: Any, run_broker: Any) ->
     run(main())
 
 
-def test_new_connections_of_all_have_a_rate(run: Any, run_broker: Any) -> None:
+def test_the_rate_of_all_new_connections_is_limited(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker(settings={"max.connection.creation.rate": 1, "quota.window.num": 2}) as running:
             assert (await (await running.connect()).call(ApiVersionsRequest(), 0)).error_code == 0

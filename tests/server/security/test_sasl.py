@@ -1,4 +1,4 @@
-"""SASL: what may be said when, every mechanism, failures, sessions that end, and that no secret leaks."""
+"""SASL: the order of requests, every mechanism, failures, sessions that expire, and that no secret leaks."""
 
 import asyncio
 import base64
@@ -70,7 +70,7 @@ async def scram(
     version: int = 2,
     binding: bytes = b"n,,",
 ) -> Any:
-    """The client's side of RFC 5802; gives the last answer."""
+    """The client's side of RFC 5802. Returns the last answer."""
     name = "sha256" if mechanism.endswith("256") else "sha512"
     assert (await client.handshake(mechanism)).error_code == 0
     bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r=clientnonce{extensions}"
@@ -100,10 +100,10 @@ def principals(running: Any) -> set[str]:
     return {connection.principal for connection in running.broker.connections}
 
 
-# -- what may be said when
+# -- the order of requests
 
 
-def test_plain_with_api_versions_first(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_plain_works_after_api_versions(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
@@ -122,7 +122,7 @@ def test_plain_with_api_versions_first(run: Any, run_broker: Any, sasl_settings:
     run(main())
 
 
-def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings: Any) -> None:
+def test_any_other_first_request_closes_the_connection(run: Any, run_broker: Any, sasl_settings: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             for request, version in ((MetadataRequest(topics=[]), 9), (SaslAuthenticateRequest(auth_bytes=b""), 1)):
@@ -144,7 +144,8 @@ def test_any_other_request_first_closes(run: Any, run_broker: Any, sasl_settings
 def test_short_frames_before_authentication_close(
     run: Any, run_broker: Any, sasl_settings: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Frames that end within their header, of every length: one line each in the log, no traceback, and the end."""
+    """Frames of every length that end within their header: each logs one line without a traceback and closes the
+    connection."""
     begun = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00"  # ApiVersions, its header cut short
 
     async def main() -> None:
@@ -199,7 +200,7 @@ def test_raw_tokens_after_the_first_version_of_the_handshake(run: Any, run_broke
     run(main())
 
 
-def test_sasl_requests_where_there_is_no_sasl(run: Any, run_broker: Any) -> None:
+def test_sasl_requests_without_sasl_are_refused(run: Any, run_broker: Any) -> None:
     async def main() -> None:
         async with run_broker() as running:
             client = await running.connect()
@@ -244,7 +245,9 @@ def test_large_frames_are_refused_before_authentication(run: Any, run_broker: An
         ),
     ],
 )
-def test_plain_refusals(run: Any, run_broker: Any, sasl_settings: Any, token: bytes, message: str) -> None:
+def test_invalid_plain_messages_are_refused(
+    run: Any, run_broker: Any, sasl_settings: Any, token: bytes, message: str
+) -> None:
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:
             client = await running.connect()
@@ -350,7 +353,7 @@ def test_scram_users_are_kept_across_restarts(run: Any, run_broker: Any, sasl_se
         [b"n,,n=carol,r=abc", b""],
     ],
 )
-def test_scram_messages_that_make_no_sense(
+def test_invalid_scram_messages_are_refused(
     run: Any, run_broker: Any, sasl_settings: Any, messages: list[bytes]
 ) -> None:
     async def main() -> None:
@@ -391,7 +394,7 @@ def test_sessions_end_unless_renewed(run: Any, run_broker: Any, sasl_settings: A
 
 
 def test_a_session_also_ends_for_repeated_requests(run: Any, run_broker: Any, sasl_settings: Any) -> None:
-    """Requests that repeat themselves have a short way, which must not lead past the end of a session."""
+    """Repeated requests use a shortcut, which must not bypass the end of a session."""
 
     async def main() -> None:
         clock = ManualClock(1_700_000_000_000)
@@ -439,7 +442,7 @@ def number(value: int) -> str:
 
 
 class Issuer:
-    """Gives out tokens, with an RSA and an EC key."""
+    """Issues tokens, with an RSA and an EC key."""
 
     def __init__(self) -> None:
         self.rsa = rsa.generate_private_key(65537, 2048)
@@ -465,7 +468,7 @@ class Issuer:
             r, s = utils.decode_dss_signature(self.ec.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
             signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
         elif algorithm == "HS256":
-            # The classic confusion: the public key as the secret of a symmetric algorithm.
+            # The classic attack: the public key as the secret of a symmetric algorithm.
             signature = hmac.digest(self.jwks().encode(), signed.encode(), "sha256")
         else:
             signature = b""
@@ -497,7 +500,9 @@ def oauth_settings(sasl_settings: Any, issuer: Issuer, tmp_path: Any) -> dict[st
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_signed_tokens(run: Any, run_broker: Any, oauth_settings: Any, issuer: Issuer, algorithm: str) -> None:
+def test_signed_tokens_are_accepted(
+    run: Any, run_broker: Any, oauth_settings: Any, issuer: Issuer, algorithm: str
+) -> None:
     async def main() -> None:
         async with run_broker(settings=oauth_settings) as running:
             client = await running.connect()
@@ -531,7 +536,7 @@ def test_signed_tokens(run: Any, run_broker: Any, oauth_settings: Any, issuer: I
     ],
     ids=str,
 )
-def test_tokens_that_are_refused(
+def test_invalid_tokens_are_refused(
     run: Any, run_broker: Any, oauth_settings: Any, issuer: Issuer, token: dict[str, Any]
 ) -> None:
     async def main() -> None:
@@ -642,7 +647,9 @@ def test_many_peers_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.messages[-1] == "refused (and 4900 more like it before)"
 
 
-def test_unsigned_tokens_only_where_asked_for(run: Any, run_broker: Any, sasl_settings: Any, issuer: Issuer) -> None:
+def test_unsigned_tokens_are_accepted_only_if_configured(
+    run: Any, run_broker: Any, sasl_settings: Any, issuer: Issuer
+) -> None:
     key = "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config"
     module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
 
@@ -694,7 +701,7 @@ def test_a_delegation_token_is_created_renewed_and_expired(run: Any, run_broker:
                 response = await scram(user, made.token_id, password, mechanism, ",tokenauth=true")
                 assert (response.error_code, response.session_lifetime_ms) == (0, 10_000)
                 assert await works(user)
-                # A token does not beget tokens.
+                # A token cannot create tokens.
                 denied = await user.call(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), 3)
                 assert denied.error_code == DelegationTokenRequestNotAllowed.code
             assert principals(running) == {"User:alice", "User:bob"}
@@ -721,7 +728,7 @@ def test_a_delegation_token_is_created_renewed_and_expired(run: Any, run_broker:
 def test_a_token_of_a_principal_that_is_not_a_user_cannot_log_in(
     run: Any, run_broker: Any, token_settings: Any
 ) -> None:
-    """Sessions are those of users: a token that belongs to Robot:admin must not make one for User:admin."""
+    """Sessions belong to users: a token of Robot:admin must not open a session for User:admin."""
 
     async def main() -> None:
         async with run_broker(settings=token_settings) as running:
@@ -740,7 +747,7 @@ def test_a_token_of_a_principal_that_is_not_a_user_cannot_log_in(
     run(main())
 
 
-def test_tokens_of_other_users_and_disabled_tokens(
+def test_tokens_of_other_users_and_disabled_tokens_are_refused(
     run: Any, run_broker: Any, token_settings: Any, sasl_settings: Any
 ) -> None:
     async def main() -> None:
@@ -793,7 +800,7 @@ def test_settings_that_cannot_work_stop_the_start(
     assert "hunter2" not in str(caught.value)
 
 
-def test_jaas_lines() -> None:
+def test_jaas_lines_are_parsed() -> None:
     module = parse_jaas(
         ' org.x.PlainLoginModule   Required\n username="adm\\"in" password=\'p;=w\'\n user_a=b serviceName="kafka" ; ',
         "k",
@@ -838,7 +845,7 @@ def test_sasl_inside_tls(run: Any, run_broker: Any, certificates: Any, sasl_sett
             ],
         }
         async with run_broker(settings=settings) as running:
-            # A client certificate is only asked for if the listener itself says so (KIP-684).
+            # A client certificate is requested only if the listener's own settings say so (KIP-684).
             client = await running.connect(context=certificates.context())
             assert (await client.log_in("alice")).error_code == 0
             await client.create_topic("t")
@@ -859,7 +866,7 @@ def test_sasl_inside_tls(run: Any, run_broker: Any, certificates: Any, sasl_sett
 
 
 def test_the_handshake_request_comes_from_the_registry(run: Any, run_broker: Any, sasl_settings: Any) -> None:
-    """A handshake of a version from the future closes, as any request of an unknown version does."""
+    """A handshake of a version from the future closes, like any request with an unknown version."""
 
     async def main() -> None:
         async with run_broker(settings=sasl_settings()) as running:

@@ -1,4 +1,4 @@
-"""TLS listeners: records through them, client certificates, principals, reloading, and settings that cannot work."""
+"""TLS listeners: records, client certificates, principals, reloading, and settings that cannot work."""
 
 import asyncio
 import re
@@ -64,7 +64,7 @@ def test_many_requests_at_once_are_answered_in_order(run: Any, run_broker: Any, 
 
 
 def test_a_slow_reader_gets_everything(run: Any, run_broker: Any, certificates: Any, tmp_path: Any) -> None:
-    """The answer is larger than what the sockets hold, and the peer takes it in small bites."""
+    """The answer is larger than the socket buffers, and the peer reads it in small pieces."""
 
     async def main() -> None:
         disk = PosixDisk(str(tmp_path / "data"))
@@ -93,7 +93,7 @@ def test_plain_text_is_refused_on_a_tls_listener(run: Any, run_broker: Any, cert
 
 
 @pytest.mark.parametrize("how", ["none", "requested", "required"])
-def test_client_certificates(run: Any, run_broker: Any, certificates: Any, how: str) -> None:
+def test_client_certificates_are_used_as_configured(run: Any, run_broker: Any, certificates: Any, how: str) -> None:
     async def main() -> None:
         settings = certificates.settings(ssl__client__auth=how)
         async with run_broker(settings=settings) as running:
@@ -130,7 +130,7 @@ def test_a_rule_makes_the_principal(run: Any, run_broker: Any, certificates: Any
     run(main())
 
 
-def test_a_new_certificate_counts_for_new_connections(run: Any, run_broker: Any, certificates: Any) -> None:
+def test_a_new_certificate_applies_to_new_connections(run: Any, run_broker: Any, certificates: Any) -> None:
     async def main() -> None:
         async with run_broker(settings=certificates.settings(ssl__allow__dn__changes="true")) as running:
             old = await running.connect(context=certificates.context())
@@ -180,7 +180,7 @@ def test_a_new_certificate_needs_the_same_names_unless_allowed(
             else:
                 with pytest.raises(ConfigError, match=refusal):
                     tls.reload_changed_files()
-                assert not tls.reload_changed_files()  # said once
+                assert not tls.reload_changed_files()  # logged once
             after = await running.connect(context=certificates.context())
             serials = [one.writer.get_extra_info("peercert")["serialNumber"] for one in (before, after)]
             assert (serials[0] == serials[1]) is (refusal is not None)
@@ -197,7 +197,7 @@ def test_certificates_that_cannot_be_read_have_no_names(certificates: Any) -> No
     assert names_of(b"") is None
     der = ssl.PEM_cert_to_DER_cert(pem[pem.index(b"-----BEGIN CERT") : pem.index(b"-----END CERT") + 25].decode())
     for cut in range(0, len(der), 7):
-        names_of(ssl.DER_cert_to_PEM_cert(der[:cut]).encode())  # whatever it says, it does not fail
+        names_of(ssl.DER_cert_to_PEM_cert(der[:cut]).encode())  # any result is fine, but it must not fail
 
 
 def _pkcs12(pem: bytes, password: bytes) -> bytes:
@@ -207,7 +207,7 @@ def _pkcs12(pem: bytes, password: bytes) -> bytes:
     return made
 
 
-def test_pkcs12_and_inline_pem(run: Any, run_broker: Any, certificates: Any) -> None:
+def test_pkcs12_and_inline_pem_stores_work(run: Any, run_broker: Any, certificates: Any) -> None:
     pem = certificates.server.read_bytes()
     store = certificates.folder / "server.p12"
     store.write_bytes(_pkcs12(pem, b"store-secret"))
@@ -293,7 +293,7 @@ def test_a_jks_store_is_named_with_its_conversion(run: Any, run_broker: Any, cer
         run(main())
 
 
-def test_protocol_versions_and_suites(run: Any, run_broker: Any, certificates: Any) -> None:
+def test_protocol_versions_and_suites_can_be_restricted(run: Any, run_broker: Any, certificates: Any) -> None:
     async def version(**more: object) -> tuple[str, str]:
         async with run_broker(settings=certificates.settings(**more)) as running:
             client = await running.connect(context=certificates.context())
@@ -308,7 +308,7 @@ def test_protocol_versions_and_suites(run: Any, run_broker: Any, certificates: A
     assert cipher.endswith("AES128-GCM-SHA256")
 
 
-def test_names_of_suites() -> None:
+def test_java_names_of_suites_are_translated() -> None:
     assert openssl_name("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384") == "ECDHE-RSA-AES256-GCM-SHA384"
     assert openssl_name("TLS_RSA_WITH_AES_128_CBC_SHA") == "AES128-SHA"
     assert openssl_name("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256") == "ECDHE-ECDSA-CHACHA20-POLY1305"
@@ -334,13 +334,14 @@ def test_distinguished_names_are_written_as_java_does(certificates: Any) -> None
 
 
 NOT_UTF8 = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, bytes.fromhex("30048202fffe"))
-"""One DNS name of two bytes that are not text."""
+"""One DNS name of two bytes that are not valid UTF-8."""
 
 
 def test_a_certificate_whose_alternative_name_is_no_text_is_not_anonymous(
     run: Any, run_broker: Any, certificates: Any
 ) -> None:
-    """Python cannot parse such a certificate. Its client is who the subject says, and never nobody, who may do all."""
+    """Python cannot parse such a certificate. Its client gets the name in the subject, and never ANONYMOUS, which may
+    do everything."""
     mallory = certificates.context_of(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mallory")]), NOT_UTF8)
 
     async def main() -> None:
@@ -360,7 +361,7 @@ def test_a_request_with_the_last_handshake_message_waits_for_the_name(
     run: Any, run_broker: Any, certificates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request in the same segment as the client's last handshake message is not served if the name is refused, by a
-    rule or by a failure of ours."""
+    rule or by an error in the broker."""
 
     async def attempt(running: Any) -> None:
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -411,7 +412,7 @@ def _fails(certificate: bytes) -> str:
         ("RULE:^O=(.*)$/$1/", "CN=a", None),
     ],
 )
-def test_mapping_rules(rules: str, subject: str, name: str | None) -> None:
+def test_mapping_rules_make_principals(rules: str, subject: str, name: str | None) -> None:
     assert PrincipalMapping(rules).name(subject) == name
 
 

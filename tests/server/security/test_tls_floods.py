@@ -1,4 +1,4 @@
-"""Many TLS handshakes at once, and clients that never end theirs."""
+"""Many TLS handshakes at once, and clients that never finish theirs."""
 
 import asyncio
 import socket
@@ -31,7 +31,7 @@ async def connected(running: Any, count: int) -> list[socket.socket]:
 
 
 def answered(sockets: list[socket.socket]) -> int:
-    """How many got the broker's part of the handshake."""
+    """How many clients got the broker's part of the handshake."""
     count = 0
     for each in sockets:
         each.setblocking(False)
@@ -51,7 +51,7 @@ def both_listeners(certificates: Any) -> dict[str, object]:
 def test_others_are_served_between_handshakes_that_come_at_once(
     run: Any, run_broker: Any, certificates: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls_transport, "HANDSHAKES_NS", 1)  # one in a turn of the loop
+    monkeypatch.setattr(tls_transport, "HANDSHAKES_NS", 1)  # one per turn of the loop
 
     async def main() -> None:
         async with run_broker(settings=both_listeners(certificates)) as running:

@@ -1,4 +1,4 @@
-"""A share partition: deliveries, acknowledgements and timeouts. The answers were seen on Kafka 4.3.1."""
+"""A share partition: deliveries, acknowledgements and timeouts. The answers match Kafka 4.3.1."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ LOCK_MS = 1000
 
 
 class Storage:
-    """Keeps what is written; can hold writes back, or fail them."""
+    """Keeps written state; can delay writes or make them fail."""
 
     def __init__(self) -> None:
         self.start = -1
@@ -94,14 +94,14 @@ class World:
 
 def test_records_are_acquired_once() -> None:
     world = World()
-    assert world.read(most=6) == [(0, 7, 1)], "batches are not parted"
+    assert world.read(most=6) == [(0, 7, 1)], "batches are not split"
     assert world.read("other") == [(8, 19, 1)]
     assert world.read() == []
     assert world.tell("m", (0, 7, [ACCEPT])) == 0
     assert (world.start, world.storage.start, world.storage.done_count) == (8, 0, 8)
     assert world.storage.last == [StateBatch(0, 7, 2, 1)]
-    assert world.tell("m", (0, 7, [ACCEPT])) == 0, "done with already"
-    assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "another member's"
+    assert world.tell("m", (0, 7, [ACCEPT])) == 0, "already acknowledged"
+    assert world.tell("m", (8, 9, [ACCEPT])) == InvalidRecordState.code, "acquired by another member"
 
 
 def test_acquired_batches_have_about_the_wanted_size() -> None:
@@ -110,14 +110,14 @@ def test_acquired_batches_have_about_the_wanted_size() -> None:
     assert World().read(most=6, batch_size=3) == [(0, 3, 1), (4, 7, 1)]
 
 
-def test_exact_limits() -> None:
+def test_record_limit_mode_keeps_the_exact_limit() -> None:
     world = World()
     assert world.read("m", 1, exact=True) == [(0, 0, 1)]
     assert world.read("n", 2, exact=True) == [(1, 2, 1)]
     assert world.read("n") == [(3, 3, 1), (4, 19, 1)]
 
 
-def test_one_by_one() -> None:
+def test_records_of_a_batch_are_acknowledged_one_by_one() -> None:
     world = World()
     world.read()
     assert world.tell("m", (0, 3, [ACCEPT, REJECT, RELEASE, GAP])) == 0
@@ -142,7 +142,7 @@ def test_one_by_one() -> None:
         ([(4, 7, [ACCEPT]), (2, 2, [ACCEPT])], InvalidRecordState.code),
     ],
 )
-def test_all_or_nothing(batches: Any, code: int) -> None:
+def test_an_invalid_acknowledgement_changes_nothing(batches: Any, code: int) -> None:
     world = World()
     world.read()
     world.tell("m", (2, 2, [RELEASE]))
@@ -152,7 +152,7 @@ def test_all_or_nothing(batches: Any, code: int) -> None:
     assert world.tell("m", (4, 7, [ACCEPT])) == 0
 
 
-def test_acknowledging_records_that_were_not_acquired() -> None:
+def test_records_that_were_not_acquired_cannot_be_acknowledged() -> None:
     assert World().tell("m", (0, 1, [ACCEPT])) == InvalidRecordState.code
 
 
@@ -170,7 +170,7 @@ def test_locks_expire() -> None:
     assert world.start == 4
 
 
-def test_a_renewed_lock() -> None:
+def test_a_renewed_lock_expires_later() -> None:
     world = World()
     world.read("m", 4)
     world.clock.advance(LOCK_MS - 1)
@@ -240,7 +240,7 @@ def test_a_log_whose_start_moved() -> None:
     world.clock.advance(LOCK_MS)
     assert world.start == 7
     world.partition.log_starts_at(14)
-    assert world.read("m") == [(12, 19, 1)], "the batch is given whole"
+    assert world.read("m") == [(12, 19, 1)], "the whole batch is delivered"
 
 
 def test_holes_in_the_log() -> None:
@@ -280,7 +280,7 @@ def test_a_restart_continues_with_the_stored_state() -> None:
     world.tell("m", (0, 0, [ACCEPT]), (1, 1, [RELEASE]), (5, 5, [REJECT]))
     world.open(world.storage.start)
     assert world.start == 1
-    # 1 was delivered once; 2 to 4 and 6 on are as new, because they were never acknowledged.
+    # 1 was delivered once; 2 to 4 and all from 6 on count as new, because they were never acknowledged.
     assert world.read("n") == [(1, 1, 2), (2, 4, 1), (6, 19, 1)]
     assert world.states()[5] == ARCHIVED
 
@@ -318,7 +318,7 @@ def test_a_lock_that_expires_while_the_state_is_stored() -> None:
     assert world.read("n", 4) == [(0, 3, 2)]
 
 
-def test_nothing_is_left_when_it_is_closed() -> None:
+def test_a_closed_partition_leaves_nothing_behind() -> None:
     world = World()
     world.read("m", 4)
     world.partition.close()
@@ -327,7 +327,7 @@ def test_nothing_is_left_when_it_is_closed() -> None:
 
 
 class Model:
-    """The same, one record after the other."""
+    """The same behavior, one record at a time."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -389,7 +389,7 @@ def test_random_operations_keep_the_invariants(seed: int) -> None:
             for offset in held:
                 model.let_go(offset)
         else:
-            # A restart: what was handed out and not told of is as it was stored.
+            # A restart: records that were acquired but not acknowledged return to their stored state.
             world.partition.close()
             world.storage.batches = combined(world.storage.batches, (), max(world.start, 0))
             world.open(world.start)

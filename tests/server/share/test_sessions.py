@@ -37,7 +37,7 @@ def test_epochs_follow_each_other() -> None:
     assert session.epoch == 1
 
 
-def test_invalid_first_and_last_epochs() -> None:
+def test_invalid_first_and_last_epochs_are_refused() -> None:
     sessions = ShareSessions(1)
     for epoch in (1, FINAL_EPOCH):
         with pytest.raises(ShareSessionNotFound):
@@ -76,7 +76,7 @@ def test_the_last_session_of_a_group() -> None:
     assert gone == ["g"]
 
 
-def test_each_request_begins_with_another_partition() -> None:
+def test_each_request_starts_with_the_next_partition() -> None:
     session = ShareSession(KEY, [A, B], "c")
     assert [session.rotated(epoch)[0] for epoch in (0, 1, 2, 3)] == [A, B, A, B]
     assert ShareSession(KEY, [], "c").rotated(5) == []

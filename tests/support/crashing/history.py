@@ -1,14 +1,14 @@
-"""Histories of requests and answers, and the rules that no broker may break, whatever happens to it.
+"""Histories of requests and answers, and the rules that no broker may break, no matter what happens to it.
 
-A write is *acknowledged* (with its offset), *refused* (with an error that says it was not done) or *in doubt* (the
-connection broke first). The checks know nothing of how the broker works:
+A write is *acknowledged* (with its offset), *refused* (with an error that says it did not happen) or *in doubt* (the
+connection broke first). The checks do not depend on how the broker works:
 
 - an acknowledged record is read at its offset, once; a refused one is never read; one in doubt at most once
 - records of one producer are in the order in which it sent them
 - an offset holds the same record in every read, at any time
-- a committed offset does not go back: what is read is the last acknowledged commit, or a later one in doubt
-- of a transaction, readers of committed records see all or nothing, and the outcome that was acknowledged
-- of a compacted partition, every key has its newest value, and what is still there is where it always was
+- a committed offset does not go back: a read returns the last acknowledged commit, or a later one in doubt
+- readers of committed records see all of a transaction or nothing, as its acknowledged outcome says
+- in a compacted partition every key has its newest value, and the remaining records keep their offsets
 """
 
 from collections import defaultdict
@@ -40,7 +40,7 @@ class Write:
     transaction: int | None = None
     key: bytes | None = None
     is_deletion: bool = False
-    """Of a compacted topic: the key is deleted, and `value` is only a name for it."""
+    """For compacted topics: a tombstone; `value` is only a label."""
 
 
 @dataclass
@@ -58,16 +58,16 @@ class History:
     writes: list[Write] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     seen: dict[tuple[Place, int], bytes] = field(default_factory=dict)
-    """Every record that any read ever gave, by place and offset."""
+    """Every record that any read ever returned, by place and offset."""
 
     def read(self, place: Place, offset: int, value: bytes) -> None:
-        """A record came out. It must be what was always there."""
+        """A record was read. It must be the one that every earlier read found there."""
         known = self.seen.setdefault((place, offset), value)
         if known != value:
             raise Violation(f"{place} offset {offset} was {known!r} and is now {value!r}")
 
     def check_log(self, place: Place, records: list[tuple[int, bytes]]) -> None:
-        """`records` is the whole partition, uncommitted and aborted records too."""
+        """`records` is the whole partition, including uncommitted and aborted records."""
         offsets = [offset for offset, _ in records]
         if offsets != sorted(set(offsets)):
             raise Violation(f"{place}: offsets do not grow: {offsets}")
@@ -98,7 +98,7 @@ class History:
             raise Violation(f"{place}: nobody wrote {sorted(strange)[:3]}")
 
     def check_compacted(self, place: Place, records: list[tuple[int, bytes, bytes | None]]) -> None:
-        """`records` is the whole partition with its keys; any but the newest of a key may be gone."""
+        """`records` is the whole partition with its keys; all records of a key except the newest may be gone."""
         offsets = [offset for offset, _, _ in records]
         if offsets != sorted(set(offsets)):
             raise Violation(f"{place}: offsets do not grow: {offsets}")
@@ -126,7 +126,7 @@ class History:
                 raise Violation(f"{place}: {key!r} is {found.value!r}, and was {of_key[last].value!r} in the end")
 
     def check_committed(self, group: str, place: Place, offset: int) -> None:
-        """`offset` is what the broker says is committed; -1 for nothing."""
+        """`offset` is the committed offset that the broker reports; -1 for none."""
         commits = [c for c in self.commits if c.group == group and c.place == place]
         allowed = {-1}
         for commit in commits:
@@ -138,7 +138,7 @@ class History:
             raise Violation(f"group {group} at {place}: committed is {offset}, possible are {sorted(allowed)}")
 
     def check_transactions(self, decided: dict[int, bool | None], visible: set[bytes], undecided: set[int]) -> None:
-        """`decided`: what was acknowledged, None where it is in doubt; `undecided` have not been ended at all."""
+        """`decided`: the acknowledged outcomes, None if in doubt; `undecided`: transactions that were never ended."""
         members: defaultdict[int, list[bytes]] = defaultdict(list)
         for write in self.writes:
             if write.transaction is not None and write.outcome is Outcome.ACKNOWLEDGED:
@@ -158,5 +158,5 @@ def _is(write: Write, key: bytes, value: bytes | None) -> bool:
 
 
 def doubtful(error: BaseException) -> Any:
-    """Errors of a connection after which nobody knows whether a request was served."""
+    """Connection errors after which the client does not know whether a request was served."""
     return isinstance(error, OSError)

@@ -5,7 +5,7 @@ from support.wire import Wire
 
 
 def read_all(wire: Wire, place: tuple[str, int], isolation: int = 0) -> list[tuple[int, bytes]]:
-    """Every record; with isolation 1 those of aborted transactions left out, as consumers do."""
+    """Every record. With isolation 1, records of aborted transactions are left out, as in consumers."""
     found: list[tuple[int, bytes]] = []
     offset = 0
     while True:

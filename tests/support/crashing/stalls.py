@@ -41,7 +41,7 @@ from support.processes import Broker, start_ottla
 from support.wire import Wire
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in an old way
+    warnings.simplefilter("ignore", DeprecationWarning)  # it uses a deprecated way to read its schemas
     from kafka import KafkaProducer  # type: ignore[import-untyped]
     from kafka.errors import KafkaError as KafkaPythonError  # type: ignore[import-untyped]
     from kafka.errors import KafkaTimeoutError, ProducerFencedError
@@ -49,13 +49,13 @@ with warnings.catch_warnings():
 WORKERS = 3
 PARTITIONS = 6
 TOPIC = "t"
-TIMEOUT_MS = 1000  # the least that librdkafka takes
+TIMEOUT_MS = 1000  # the smallest value that librdkafka accepts
 OVERDUE_SHARE = 0.25
-"""Of the transactions: they are left open until the broker aborts them."""
+"""The share of transactions that are left open until the broker aborts them."""
 STALL_S = 150.0
 """A busy machine may take a while to start a broker."""
 PATIENCE_S = 300
-"""Of clients, for calls and answers: longer than a stall, so that none hides one by trying again."""
+"""The clients' time-out for calls and answers: longer than a stall, because a retry would hide one."""
 KAFKA_PYTHON_PATIENCE_S = 5.0
 """kafka-python 3.0.12 forgets a request for which it cannot connect to the coordinator: `Sender` then looks the
 coordinator up and never sends the request. `commit_transaction` waits forever, with Apache Kafka too."""
@@ -68,7 +68,7 @@ SETTINGS = {
 
 
 class Working(threading.Thread):
-    """One transactional id that works until it is stopped, with new producers where the last one cannot continue."""
+    """One transactional id that works until it is stopped. It gets a new producer if the last one cannot continue."""
 
     def __init__(self, kind: str, number: int, bootstrap: str, seed: int) -> None:
         super().__init__(name=f"{kind}-{number}", daemon=True)
@@ -79,7 +79,7 @@ class Working(threading.Thread):
         self.ended = 0
         """Transactions that were committed or aborted."""
         self.refused = 0
-        """Answers that ended a producer, such as PRODUCER_FENCED: on a busy machine most transactions time out."""
+        """Answers that end a producer, such as PRODUCER_FENCED. On a busy machine most transactions time out."""
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -98,7 +98,7 @@ class Working(threading.Thread):
         return self.chance.sample(range(PARTITIONS), 2)
 
     def pause_s(self) -> float:
-        """How long the transaction stays open: sometimes longer than it may."""
+        """How long the transaction stays open: sometimes longer than its time-out."""
         return (TIMEOUT_MS / 1000) * 1.3 if self.chance.random() < OVERDUE_SHARE else 0.0
 
 
@@ -196,7 +196,7 @@ class Aiokafka(Working):
         self.ended += 1
 
     async def _closed(self, producer: Any) -> None:
-        """A producer that failed may wait for ever to flush what the broker has refused."""
+        """A producer that failed may wait forever to flush records that the broker has refused."""
         if producer is not None:
             self.note("close")
             try:
@@ -226,7 +226,7 @@ class KafkaPython(Working):
 
     def _close(self, producer: Any) -> None:
         if producer is not None:
-            with suppress(KafkaPythonError):  # it may not get rid of what it has
+            with suppress(KafkaPythonError):  # it may be unable to send its records
                 producer.close(timeout=0.1)
 
     def _new(self) -> Any:
@@ -255,7 +255,7 @@ class KafkaPython(Working):
         self.ended += 1
 
     def _finish(self, end: Callable[[], None]) -> None:
-        """Call `end`, which knows no time-out, in a thread that is left alone if it never comes back."""
+        """Call `end`, which has no time-out, in a thread that is abandoned if it never returns."""
         failures: list[BaseException] = []
 
         def call() -> None:
@@ -293,7 +293,7 @@ class Stalled(AssertionError):
 
 
 class Loop:
-    """A broker of workers, its clients, and their rounds."""
+    """A broker with workers, its clients, and the rounds."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self._data = folder / "data"
@@ -311,7 +311,7 @@ class Loop:
         return start_ottla(self._data, dict(SETTINGS), self._port, WORKERS)
 
     def round(self) -> None:
-        """Kill something while transactions time out, start again, and see every client be served."""
+        """Kill something while transactions time out, start it again, and check that every client is served."""
         time.sleep(self._chance.uniform(0.1, 1.2))
         began = time.monotonic()
         self._kill()

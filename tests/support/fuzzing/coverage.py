@@ -1,4 +1,4 @@
-"""Which lines of which module the kept corpus reaches: where a fuzzer should look next."""
+"""Shows which lines of each module the stored corpus reaches, and so where a fuzzer should look next."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def corpus(folder: Path) -> Iterable[tuple[str, bytes]]:
 
 
 def lines_of(target: str, data: bytes) -> set[tuple[str, int]]:
-    """The lines of Ottla's own code that an input reaches."""
+    """The lines of Ottla's code that an input reaches."""
     found: set[tuple[str, int]] = set()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
@@ -49,7 +49,7 @@ def lines_of(target: str, data: bytes) -> set[tuple[str, int]]:
 
 
 def keep(target: str, finds: Path, folder: Path, largest: int = 4096, most: int = 400) -> int:
-    """Copy the inputs that reach lines which the corpus does not; the smallest first. Returns how many."""
+    """Copy the inputs that reach new lines, the smallest first. Returns how many were copied."""
     known: set[tuple[str, int]] = set()
     for path in (folder / target).iterdir():
         known |= lines_of(target, path.read_bytes())
@@ -64,7 +64,7 @@ def keep(target: str, finds: Path, folder: Path, largest: int = 4096, most: int 
 
 
 def reached(folder: Path) -> dict[str, tuple[int, int]]:
-    """Lines reached and lines there are, by module, of the modules that take outside bytes."""
+    """The reached lines and all lines of each module that reads bytes from outside."""
     lines: dict[str, set[int]] = {}
     for target, data in corpus(folder):
         for name, line in lines_of(target, data):
@@ -72,7 +72,7 @@ def reached(folder: Path) -> dict[str, tuple[int, int]]:
     table = {}
     for name, found in lines.items():
         path = Path(name)
-        if not path.exists():  # a codec that was compiled when it was first used
+        if not path.exists():  # a codec that is compiled on first use
             continue
         module = str(path.relative_to(SOURCE))
         if module.startswith(PARTS):
@@ -82,7 +82,7 @@ def reached(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def _executable(code: CodeType) -> set[int]:
-    """Lines inside of functions: what an import runs does not count as coverage."""
+    """The lines inside functions. Lines that an import runs do not count as coverage."""
     found: set[int] = set()
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,4 +1,4 @@
-"""What a coverage-guided fuzzer calls: bytes in, and nothing may come out but the refusal that is meant for them."""
+"""Targets of a coverage-guided fuzzer: they get bytes, and may raise only the error meant for invalid input."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,11 +32,11 @@ def request(data: bytes) -> None:
         cls = REQUESTS.get(header.api_key)
         if cls is not None and cls.MIN_VERSION <= header.api_version <= cls.MAX_VERSION:
             decoded, _ = cls.decoder(header.api_version)(memoryview(data), position)
-            decoded.encode(header.api_version)  # what could be read can be written
+            decoded.encode(header.api_version)  # what was decoded can be encoded
 
 
 def batch(data: bytes) -> None:
-    """What a producer sends, with a checksum that fits: a fuzzer does not guess one."""
+    """A batch from a producer, with a correct checksum, because a fuzzer cannot guess one."""
     buffer = bytearray(data[1:])
     if len(buffer) >= HEADER_BYTES:
         buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
@@ -50,9 +50,9 @@ def batch(data: bytes) -> None:
 
 
 def recovery(data: bytes) -> None:
-    """A log whose newest segment is anything at all: it opens, and ends where the last batch that is left of it does.
+    """A log whose newest segment is arbitrary bytes: it opens, and ends after its last valid batch.
 
-    Those before it may be out of order, as in Kafka: no checksum covers their offsets.
+    Earlier batches may be out of order, as in Kafka: no checksum covers their offsets.
     """
     disk = MemoryDisk(CLOCK)
     disk.mkdir("t-0")

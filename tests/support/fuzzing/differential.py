@@ -1,10 +1,10 @@
-"""The same odd frames to two brokers: do both close the connection, or answer with the same errors?
+"""Sends the same odd frames to two brokers: do both close the connection, or answer with the same errors?
 
     scripts/fuzz --against kafka|HOST:PORT [--frames 2000] [--seed 1]    compares Ottla with Kafka, or that broker
 
-Answers are compared by their error codes: offsets, ids and times differ between any two brokers. Both should be new:
-what frames made on one of them changes what later ones find. A request that gets different errors is asked again: what
-Ottla does before it answers, Apache Kafka often does a moment later.
+Answers are compared by their error codes: offsets, ids and times differ between any two brokers. Both brokers should be
+new, because earlier frames change what later ones find. A request that gets different errors is asked again: Apache
+Kafka often does a moment later what Ottla does before it answers.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ PASSING = frozenset(
         LeaderNotAvailable,
     )
 )
-"""Errors that say nothing about a request, but that the broker was slow."""
+"""Errors that only show that the broker was slow."""
 UNCOMPARED = frozenset({0, 1, 4, 5, 6, 7, 26, 27, 52, 53, 54, 55, 58, 59, 62, 63, 64, 67, 70, 80, 81, 82})
-"""Requests among brokers and controllers; and Produce and Fetch, whose answers depend on what was stored before:
-tests/interop compares those one by one."""
+"""Requests between brokers and controllers, and Produce and Fetch. The answers to these two depend on earlier records;
+tests/interop compares them one by one."""
 
 Versions = dict[int, tuple[int, int]]
 """The versions of each API that both brokers serve."""
@@ -73,7 +73,7 @@ def shared_versions(*addresses: tuple[str, int]) -> Versions:
 
 
 def warm_up(address: tuple[str, int]) -> None:
-    """Have the coordinators' topics made, so that both brokers have them."""
+    """Let both brokers create the coordinators' topics."""
     with Wire(address) as wire:
         for kind, key in ((0, "warm"), (1, "warm"), (2, f"warm:{uuid_to_base64(bytes((1,)) * 16)}:0")):
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
@@ -97,7 +97,7 @@ def codes(value: Any) -> list[int]:
 
 
 Outcome = tuple[int, ...] | str
-"""The error codes of an answer, or what came instead."""
+"""The error codes of an answer, or what happened instead."""
 
 
 def is_passing(outcome: Outcome) -> bool:
@@ -105,7 +105,7 @@ def is_passing(outcome: Outcome) -> bool:
 
 
 def asked(sides: Sequence[Side], frame: bytes) -> list[Outcome]:
-    """What each side says; asked again while they differ."""
+    """The outcome of each side. Asks again while they differ."""
     found = [side.ask(frame) for side in sides]
     for _ in range(ASKED_AGAIN):
         if found[0] == found[1] or CLOSED in found:
@@ -116,7 +116,7 @@ def asked(sides: Sequence[Side], frame: bytes) -> list[Outcome]:
 
 
 class Side:
-    """One broker, on one connection that is made again whenever it is closed."""
+    """One broker on one connection, which is reopened whenever it is closed."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
@@ -166,7 +166,7 @@ def shown(outcome: Outcome) -> str:
 
 
 def compare(ottla: tuple[str, int], other: tuple[str, int], count: int, seed: int) -> list[str]:
-    """What was different, one line for each kind of difference, the most frequent first."""
+    """The differences, one line for each kind, the most frequent first."""
     versions = shared_versions(ottla, other)
     for address in (ottla, other):
         warm_up(address)

@@ -1,4 +1,4 @@
-"""Frames that a broker should not have got: requests of every API and version with odd values, then with odd bytes."""
+"""Frames that a broker should never get: requests of every API and version with odd values, then with odd bytes."""
 
 import random
 import struct
@@ -46,9 +46,9 @@ NUMBERS = ((0, ">q"), (8, ">i"), (12, ">i"), (23, ">i"), (27, ">q"), (35, ">q"),
 """Fields of a batch header, by position."""
 EXTREMES = {">q": ((1 << 63) - 1, -(1 << 63), (1 << 62)), ">i": ((1 << 31) - 1, -(1 << 31), 1 << 20)}
 SLOW = frozenset({4, 5, 6, 7})
-"""Requests among brokers that Apache Kafka 4 does not serve either."""
+"""Requests between brokers that Apache Kafka 4 does not serve either."""
 ENDS_THE_TARGET = frozenset({ApiKey.UNREGISTER_BROKER})
-"""A broker that is unregistered leaves the metadata, in Kafka too: then nobody is served any more."""
+"""An unregistered broker leaves the metadata, as in Kafka, and then serves no client any more."""
 
 
 class FrameMaker:
@@ -60,7 +60,7 @@ class FrameMaker:
         self._ids = topic_ids
 
     def frame(self) -> bytes:
-        """With its size in front; every other one also with changed bytes."""
+        """A frame with its size in front. Every other frame also has changed bytes."""
         chance = self.chance
         cls = chance.choice(self._requests)
         version = chance.randint(cls.MIN_VERSION, cls.MAX_VERSION)
@@ -120,7 +120,7 @@ class FrameMaker:
         return chance.choice((b"", b"\0" * 8, chance.randbytes(20), self.records()))
 
     def records(self) -> bytes:
-        """A batch, mostly sound, with numbers at their limits."""
+        """A mostly valid batch with numbers at their limits."""
         chance = self.chance
         count = chance.choice((1, 1, 2, 5))
         rows = [

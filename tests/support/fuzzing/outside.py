@@ -1,5 +1,5 @@
-"""Targets for what reaches a broker beside Kafka's protocol: HTTP, the registry's requests and schemas, SASL messages,
-certificates. A refusal may come out, and nothing else: no other exception, and no answer that says "internal error"."""
+"""Targets for input that does not use Kafka's protocol: HTTP, the registry's requests and schemas, SASL messages,
+certificates. Each may only refuse its input: no other exception, and no answer that says "internal error"."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCHEMA_TYPES = ("AVRO", "JSON", "PROTOBUF")
 
 
 class _Wire(asyncio.Transport):
-    """Keeps what is sent."""
+    """Keeps the bytes that are sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class _Wire(asyncio.Transport):
 
 
 class _Errors(logging.Handler):
-    """What uvicorn says of exceptions that it did not expect."""
+    """What uvicorn logs about unexpected exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -95,7 +95,7 @@ async def _http(data: bytes) -> None:
 
 
 def http(data: bytes) -> None:
-    """A connection on an HTTP port; the first byte says in how large pieces the rest arrives."""
+    """A connection on an HTTP port; the first byte sets the size of the pieces in which the rest arrives."""
     errors = _Errors()
     log = logging.getLogger("uvicorn.error")
     propagated, log.propagate = log.propagate, False
@@ -109,7 +109,7 @@ def http(data: bytes) -> None:
 
 
 def registry(data: bytes) -> None:
-    """A request to the schema registry that has a schema: a line with method and path, then the body."""
+    """A request with a schema to the schema registry: a line with method and path, then the body."""
     line, _, body = data.partition(b"\n")
     method, _, path = line.decode("latin-1").partition(" ")
 
@@ -128,7 +128,7 @@ def registry(data: bytes) -> None:
 
 
 def schema(data: bytes) -> None:
-    """The text of a schema. The first byte says of which type."""
+    """The text of a schema. The first byte sets its type."""
     text = data[1:].decode("utf-8", "replace")
     with suppress(InvalidSchema, RegistryError):
         parsed = parse(SCHEMA_TYPES[data[0] % 3 if data else 0], Source(text, new=True))
@@ -142,7 +142,7 @@ def _bearer(token: str) -> BearerToken:
 
 
 def sasl(data: bytes) -> None:
-    """Two messages of a mechanism; the first byte says how long the first one is."""
+    """Two messages of a mechanism; the first byte sets the length of the first one."""
     size = data[0] if data else 0
     credential = ScramCredential(b"salt", bytes(32), bytes(32), 4096)
     mechanisms: list[Mechanism] = [
@@ -160,7 +160,7 @@ def sasl(data: bytes) -> None:
 
 
 def certificate(data: bytes) -> None:
-    """That of a client, which becomes its name; and that of a new key store, which is compared with the old one."""
+    """A client's certificate, which becomes its name, and a new key store's, which is compared with the old one."""
     with suppress(ValueError, IndexError):
         distinguished_name(data)
     names_of(b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(data) + b"-----END CERTIFICATE-----\n")

@@ -1,5 +1,5 @@
-"""Targets for what a broker reads back: files of a data folder, records of internal topics, settings; and what clients
-send inside of other bytes. Only the errors that stand for damage may come out."""
+"""Targets for data that a broker reads back (files of a data folder, records of internal topics, settings) and for data
+that clients nest in requests. They may raise only the errors that mean damage."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ FRAME_MAX = 1 << 16
 
 
 def halves(data: bytes) -> tuple[bytes, bytes]:
-    """A key and a value: the first byte says how long the key is."""
+    """A key and a value: the first byte sets the length of the key."""
     size = data[0] if data else 0
     return data[1 : 1 + size], data[1 + size :]
 
 
 def frames(data: bytes) -> None:
-    """A stream in pieces whose sizes are in it, too: every byte goes into one frame or is refused."""
+    """A stream in pieces, whose sizes are also in it. Every byte becomes part of one frame or is refused."""
     reader = FrameReader(ReceiveBuffers(), 4, FRAME_MAX)
     position = 0
     given = 0
@@ -74,7 +74,7 @@ def message_set(data: bytes) -> None:
 
 
 def payload(data: bytes) -> None:
-    """A compressed payload in pieces: the same as at once, or an error in both ways."""
+    """A compressed payload in pieces gives the same result as in one piece, or an error in both cases."""
     codec = data[0] % 6 if data else 0
     with suppress(KafkaError):
         for piece in streaming.decompressed(codec, data[1:]):
@@ -82,7 +82,7 @@ def payload(data: bytes) -> None:
 
 
 def conversion(data: bytes) -> None:
-    """A stored batch for an old reader."""
+    """Converts a stored batch for an old reader."""
     buffer = bytearray(data[1:])
     if len(buffer) >= 61:
         buffer[8:12] = (len(buffer) - 12).to_bytes(4, "big")
@@ -97,7 +97,7 @@ def conversion(data: bytes) -> None:
 
 
 def indexes(data: bytes) -> None:
-    """A sound log beside indexes that hold anything: reads find what is there."""
+    """An intact log with arbitrary indexes: reads still find every record."""
     disk = MemoryDisk(CLOCK)
     disk.mkdir("t-0")
     log = open_log(disk, "t", 0, LogConfig(index_interval_bytes=1), CLOCK)
@@ -110,7 +110,7 @@ def indexes(data: bytes) -> None:
     disk.open(path).append([data[1:]])
     again = open_log(disk, "t", 0, LogConfig(), CLOCK, clean=True, recovery_point=4)
     for offset in range(4):
-        assert len(again.read(offset, 1 << 20).records), f"offset {offset} is not found"
+        assert len(again.read(offset, 1 << 20).records), f"offset {offset} was not found"
     again.offset_for_timestamp(CLOCK.now_ms() + 2)
     again.aborted_transactions(0, 4)
     for kind in (OffsetIndex, TimeIndex):
@@ -121,7 +121,7 @@ def indexes(data: bytes) -> None:
 
 
 def snapshot(data: bytes) -> None:
-    """What is remembered of producers, with a checksum that fits."""
+    """A producer snapshot with a correct checksum."""
     with suppress(CorruptSnapshot):
         decode_snapshot(data)
     if len(data) >= 10:
@@ -154,7 +154,7 @@ def coordinator_record(data: bytes) -> None:
 
 
 def member_metadata(data: bytes) -> None:
-    """What members of a classic group say inside of JoinGroup and SyncGroup."""
+    """The metadata that members of a classic group send in JoinGroup and SyncGroup."""
     for decode in (
         consumer_metadata.decode_topics,
         consumer_metadata.decode_subscription,

@@ -1,4 +1,4 @@
-"""A broker that frames are thrown at, with everything it should not do noticed."""
+"""A broker that receives odd frames, and checks that report everything it should not do."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ ASK_EVERY = 2000
 
 
 class Complaints(logging.Handler):
-    """Errors that a handler did not expect."""
+    """Unexpected errors of a handler."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -29,7 +29,7 @@ class Complaints(logging.Handler):
 
 
 class Target:
-    """Frames go to the connection's own parser; what it answers is read and dropped."""
+    """Frames are passed to the connection's parser. Its answers are read and dropped."""
 
     def __init__(self) -> None:
         overrides = {
@@ -85,7 +85,7 @@ class Target:
         return [topic.topic_id for topic in self.broker.metadata.topics.values()]
 
     async def throw(self, frame: bytes) -> None:
-        """Hand one frame over. A connection that was closed, or that waits, is replaced."""
+        """Send one frame. A connection that is closed or waiting is replaced."""
         if self._connection is None:
             self._connect()
         connection = self._connection

@@ -2,7 +2,8 @@
 
     python -m support.histories.broker_child DATA PORT    prints the address
 
-SIGUSR1: the clock jumps ten minutes ahead, or back by as much; SIGUSR2: each write takes 5 ms more, or no more.
+SIGUSR1: the clock jumps ten minutes ahead, or back again; SIGUSR2: each write takes 5 ms longer, or the usual time
+again.
 """
 
 from __future__ import annotations

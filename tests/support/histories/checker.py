@@ -6,19 +6,19 @@
     unseen                   a record was acknowledged, and the final reads did not reach it
     aborted-read             a client saw a record of a transaction that was aborted (G1a)
     precommitted-read        a client saw a record before the operation that sent it was over, as a committed one
-    int-poll-skip            within one operation, a poll jumped over records that are there
+    int-poll-skip            within one operation, a poll skipped existing records
     int-nonmonotonic-poll    within one operation, a poll went back
-    int-send-skip            within one operation, two sends to a partition have records of others between them
+    int-send-skip            within one operation, records of other operations lie between two sends to a partition
     int-nonmonotonic-send    within one operation, a later send got an earlier offset
-    poll-skip                between two operations of a process, a poll jumped over records that are there
+    poll-skip                between two operations of a process, a poll skipped existing records
     nonmonotonic-poll        between two operations of a process, a poll went back
     nonmonotonic-send        between two operations of a process, a send got an earlier offset
     G0                       transactions overwrote each other in a circle: each wrote before the next one, somewhere
     G1c                      transactions saw each other's records in a circle
 
 Kafka promises neither that the records of a transaction lie next to each other nor that two transactions write in the
-same order everywhere, so `int-send-skip` and G0 happen on a sound broker: ALLOWED names what a run does not count. A
-gap that holds no visible record (aborted ones, markers) is not a skip.
+same order everywhere, so `int-send-skip` and G0 happen on a sound broker: ALLOWED lists the anomalies that a run does
+not count. A gap that holds no visible record (aborted ones, markers) is not a skip.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Verdict:
 
 
 def check(operations: Sequence[Operation], *, final_reads: bool = True) -> Verdict:
-    """Judge a history. `final_reads`: at its end a client read every partition to its end."""
+    """Judge a history. `final_reads`: at its end a client read every partition completely."""
     return _Checker(operations, final_reads).verdict()
 
 
@@ -102,7 +102,7 @@ class _Checker:
             for send in operation.sends:
                 self.found.sent += 1
                 self.senders[send.partition, send.value] = operation
-                # The offset of an aborted transaction is used again by nobody, but no reader will confirm it.
+                # The offset of an aborted transaction is never reused, but no reader will confirm it.
                 if send.offset is not None and operation.outcome != FAIL:
                     self.offsets[send.partition, send.value].add(send.offset)
                     self.values[send.partition, send.offset].add(send.value)
@@ -137,7 +137,8 @@ class _Checker:
                 self.note("precommitted-read", f"{version[1]} of partition {version[0]} was seen early", sender)
 
     def _check_half_visible(self, sender: Operation) -> None:
-        """A transaction of unknown outcome of which something was seen was committed: then all of it must be there."""
+        """If a record of a transaction with unknown outcome was seen, it was committed: all of its records must
+        exist."""
         if self.final_reads and len(sender.sends) > 1:
             unseen = [send.value for send in sender.sends if (send.partition, send.value) not in self.readers]
             if unseen:
@@ -237,7 +238,7 @@ class _Checker:
 
 
 class _Skips:
-    """Whether something visible lies between two offsets; the offsets of a partition are looked up, not walked over."""
+    """Whether something visible lies between two offsets; the offsets of a partition are searched, not scanned."""
 
     def __init__(self, visible: dict[int, list[int]]) -> None:
         self._places = {
@@ -254,7 +255,7 @@ class _Skips:
 
 
 def cycles(edges: dict[int, set[int]]) -> list[list[int]]:
-    """One cycle of every group of operations that reach each other (Tarjan's components, without recursion)."""
+    """One cycle of every strongly connected group of operations (Tarjan's algorithm, without recursion)."""
     found: list[list[int]] = []
     index: dict[int, int] = {}
     low: dict[int, int] = {}

@@ -1,10 +1,10 @@
-"""What clients did and saw, one operation after the other, in a form that any language can write as JSON lines.
+"""What clients did and saw, one operation after another, as JSON lines that any language can write.
 
 An operation is a transaction, or a single poll or send outside of one:
 
     {"process": 3, "outcome": "ok", "steps": [["send", 0, 17, 204], ["poll", {"0": [[200, 13], [201, 14]]}]]}
 
-A send names the partition, the value and the offset it got (null if nobody said). A poll names what it returned, by
+A send shows the partition, the value and its offset (null if unknown). A poll shows what it returned, by
 partition: pairs of offset and value. Values are unique within a partition. `outcome` is "ok" (it was committed), "fail"
 (it was aborted, or refused as a whole) or "info" (nobody knows). An operation with "moves": true let its process's
 consumer start somewhere else (an assignment, a seek, a new consumer), so that its polls follow nothing.
@@ -40,7 +40,7 @@ class Operation:
     steps: list[Send | Poll] = field(default_factory=list)
     moves: bool = False
     number: int = -1
-    """Its place in the history."""
+    """Its position in the history."""
 
     @property
     def sends(self) -> list[Send]:

@@ -1,6 +1,6 @@
 """What happens to a broker, or to a cluster, while clients work.
 
-Kills, pauses, full and slow disks, a clock that jumps, networks that are cut and coordinators that move.
+Kills, pauses, full and slow disks, clock jumps, network partitions and coordinators that move.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Target(Protocol):
     def bootstrap(self) -> str: ...
 
     def trouble(self, kind: str, chance: random.Random) -> None:
-        """One trouble, from its beginning to its end."""
+        """One fault, from start to end."""
         ...
 
     def close(self) -> None: ...
 
 
 class OneBroker:
-    """A process. Everything written survives a kill; the port stays the same."""
+    """A process. All written data survives a kill, and the port stays the same."""
 
     troubles = ("kill", "pause", "full-disk", "clock-jump", "slow-disk")
 
@@ -121,7 +121,7 @@ class ClusterOfThree:
             cluster.heal()
             return
         if kind == "coordinator-move":
-            # The broker that holds the state of transaction 0 goes; another one loads it.
+            # The broker that holds the state of transaction 0 is killed; another one loads it.
             victim = cluster.transaction_coordinator("history-0")
         else:
             victim = chance.randint(1, 3)

@@ -1,4 +1,4 @@
-"""One run: clients work, troubles come, and the checker judges what the clients wrote down.
+"""One run: clients work, faults occur, and the checker judges what the clients recorded.
 
 python -m support.histories.run --target broker --client librdkafka --transactions 10000 --seed 1 --keep FOLDER
 """
@@ -22,7 +22,7 @@ from support.histories.workload import CLIENTS, Recorder, make_topic, read_to_th
 
 PROCESSES = 4
 CALM_S = (0.3, 1.5)
-"""Between two troubles."""
+"""The pause between two faults."""
 
 
 def run(
@@ -52,7 +52,7 @@ def run(
     told = time.monotonic()
     try:
         for kind in _endless(kinds, chance):
-            # Each trouble comes once at least, however fast the clients are.
+            # Each fault occurs at least once, no matter how fast the clients are.
             if time.monotonic() >= deadline or (recorder.ended >= transactions and all(counts.values())):
                 break
             time.sleep(chance.uniform(*CALM_S))

@@ -1,4 +1,4 @@
-"""Clients that send and poll in transactions, and write down what they did and saw.
+"""Clients that send and poll in transactions, and record what they did and saw.
 
 Every process has a transactional producer and a consumer of committed records that reads all partitions on its own.
 """
@@ -34,7 +34,7 @@ FINAL_READ_S = 90.0
 
 
 class Recorder:
-    """The history, and values that are used once. For several threads."""
+    """The history, and unique values. Safe to use from several threads."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -51,7 +51,7 @@ class Recorder:
 
     @property
     def ended(self) -> int:
-        """Transactions that were committed or aborted for certain."""
+        """The number of transactions that were certainly committed or aborted."""
         return sum(1 for operation in self.operations if operation.sends and operation.outcome != INFO)
 
 
@@ -158,7 +158,8 @@ class LibrdkafkaProcess(threading.Thread):
                 return FAIL
             except KafkaException:
                 pass
-        # A new producer with the same id ends what the old one left open: aborted, unless the commit was under way.
+        # A new producer with the same id ends what the old one left open: it is aborted, unless its commit was in
+        # progress.
         self._producer = None
         return INFO if commit_was_sent else FAIL
 
@@ -187,7 +188,7 @@ def polled(consumer: Any, count: int = 50, timeout_s: float = 0.02) -> Poll:
 
 
 class AiokafkaProcess(threading.Thread):
-    """aiokafka, in an event loop of its own."""
+    """aiokafka, in its own event loop."""
 
     def __init__(self, number: int, bootstrap: str, recorder: Recorder, stop: threading.Event, seed: int) -> None:
         super().__init__(name=f"history-{number}", daemon=True)
@@ -290,12 +291,12 @@ async def patiently(start: Callable[[], Any], stop: threading.Event, client_erro
 
 async def closed(client: Any) -> None:
     if client is not None:
-        with suppress(Exception):  # whatever it ends with: it is not used any more
+        with suppress(Exception):  # any error is fine: it is not used any more
             await asyncio.wait_for(client.stop(), 10)
 
 
 class ChildProcess(threading.Thread):
-    """A client of another language: a program that writes an operation a line until its standard input is closed."""
+    """A client of another language: a program that writes one operation per line until its standard input is closed."""
 
     def __init__(
         self,
@@ -373,7 +374,7 @@ def read_to_the_end(bootstrap: str) -> Operation:
 
 def uncommitted_end(bootstrap: str, partition: int) -> int:
     settings = {**CALM, "bootstrap.servers": bootstrap, "group.id": "history-end"}
-    # By its default librdkafka would give the last stable offset, which an open transaction holds back.
+    # By default librdkafka would return the last stable offset, which an open transaction holds back.
     consumer = Consumer({**settings, "isolation.level": "read_uncommitted"}, logger=None)
     try:
         return int(consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=10, cached=False)[1])

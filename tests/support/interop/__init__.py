@@ -1,1 +1,1 @@
-"""What the interop tests share: client drivers, toolchains, and brokers."""
+"""Shared code of the interop tests: client drivers, toolchains, and brokers."""

@@ -1,6 +1,7 @@
-"""Three brokers to compare: a cluster in this process, or an Apache Kafka of four JVMs; both can be killed and paused.
+"""Clusters of three brokers to compare: one in this process, or Apache Kafka in four JVMs. Nodes can be killed and
+paused.
 
-All that a test learns of either comes over the wire, from requests to a broker that it names.
+Tests learn about either cluster only over the wire, from requests to a given broker.
 """
 
 import os
@@ -45,7 +46,7 @@ SETTINGS: dict[str, object] = {
     "transaction.state.log.num.partitions": 4,
     "transaction.state.log.min.isr": 2,
     "share.coordinator.state.topic.num.partitions": 4,
-    # How soon a topic may elect a replica that is not in sync after a change of its settings.
+    # How soon after a settings change a topic may elect a replica that is not in sync.
     "unclean.leader.election.interval.ms": 2000,
     "default.replication.factor": 3,
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -113,7 +114,7 @@ class Clustered(ABC):
         self._signal(broker, signal.SIGKILL)
 
     def stop(self, broker: int) -> None:
-        """Return when it is gone."""
+        """Return when it has stopped."""
         self.down.add(broker)
         self._signal(broker, signal.SIGTERM)
 
@@ -144,7 +145,7 @@ class Clustered(ABC):
     def _start_controller(self, node: int) -> None: ...
 
     def active_controller(self) -> int:
-        """The controller that leads the quorum, which a broker finds."""
+        """The controller that leads the quorum, as reported by a broker."""
 
         def leader() -> int:
             topic = self.ask_any(describe_quorum(), 2).topics[0].partitions[0]
@@ -157,7 +158,7 @@ class Clustered(ABC):
         return ",".join(f"{host}:{port}" for host, port in self.addresses.values())
 
     def mend(self) -> None:
-        """All nodes are there again."""
+        """Bring all nodes back."""
         for node in sorted(self.controllers_down):
             self._start_controller(node)
             self.controllers_down.discard(node)
@@ -184,7 +185,7 @@ class Clustered(ABC):
         return Wire(self.addresses[broker])
 
     def wait(self, holds: Callable[[], Any], what: object) -> Any:
-        """What `holds` gives as soon as it is true; a broker that breaks the connection is asked again."""
+        """The result of `holds` as soon as it is true. Asks again if a broker breaks the connection."""
 
         def found() -> Any:
             with suppress(OSError):
@@ -222,7 +223,7 @@ class Clustered(ABC):
         return Wire((listener.host, listener.port))
 
     def image(self) -> MetadataImage:
-        """The metadata that a majority of the controllers has, replayed from their log."""
+        """The metadata that a majority of the controllers have, replayed from their log."""
         with self.controller_wire() as wire:
             return image_of_controller(wire)
 
@@ -232,7 +233,7 @@ class Clustered(ABC):
         return found.leader_epoch, found.partition_epoch
 
     def until(self, topic: str, partition: int = 0, **expected: Any) -> View:
-        """Wait until every broker that is there shows the partition so."""
+        """Wait until every running broker shows the partition in this state."""
         seen: dict[int, View] = {}
 
         def holds() -> bool:
@@ -248,7 +249,7 @@ class Clustered(ABC):
     # -- doing -------------------------------------------------------------------------------------------------
 
     def create(self, name: str, assignments: Sequence[Sequence[int]], **configs: Any) -> str:
-        """A topic whose leaders take writes."""
+        """A topic whose leaders accept writes."""
         made = self.ask_any(
             CreateTopicsRequest(topics=[new_topic(name, assignments=assignments, **configs)], timeout_ms=30000), 7
         )
@@ -259,11 +260,11 @@ class Clustered(ABC):
         return name
 
     def wait_leads(self, topic: str, broker: int, partition: int = 0) -> None:
-        """Until that broker leads and knows it."""
+        """Wait until that broker leads and knows it."""
         self.wait(lambda: self.end_offset(broker, topic, partition)[0] == 0, f"{broker} to lead {topic}-{partition}")
 
     def end_offset(self, broker: int, topic: str, partition: int = 0, epoch: int = -1) -> tuple[int, int]:
-        """Error and offset of a ListOffsets for the end."""
+        """The error and the offset from a ListOffsets request for the end."""
         part = ListOffsetsRequest.ListOffsetsPartition(
             partition_index=partition, timestamp=OffsetTimestamp.LATEST, current_leader_epoch=epoch
         )
@@ -340,7 +341,7 @@ class Clustered(ABC):
         return one.error_code, one.error_message
 
     def limit_replication(self, bytes_per_second: int | None) -> None:
-        """The throttles of all brokers, for topics that name themselves throttled (KIP-73)."""
+        """Set the throttles of all brokers, for topics that are configured as throttled (KIP-73)."""
         changes = [
             IncrementalAlterConfigsRequest.AlterableConfig(
                 name=f"{role}.replication.throttled.rate",
@@ -357,7 +358,7 @@ class Clustered(ABC):
             assert answer.responses[0].error_code == 0, answer
 
     def find(self, kind: int, key: str, at: int | None = None) -> Any:
-        """The coordinator's entry, once there is one; asking makes the internal topic."""
+        """The coordinator's entry, as soon as one exists. The request creates the internal topic."""
         request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
 
         def found() -> Any:
@@ -406,7 +407,7 @@ class OttlaCluster(Clustered):
 
 
 class KafkaCluster(Clustered):
-    """Processes of Apache Kafka; `folder` is that of a cluster that runs already, or an empty one for a new one."""
+    """Processes of Apache Kafka; `folder` belongs to a running cluster, or is empty for a new one."""
 
     is_ottla = False
 
@@ -458,7 +459,7 @@ class KafkaCluster(Clustered):
 
 
 def _runs(pid: int) -> bool:
-    """A process that ended and that nobody has waited for does not run any more."""
+    """Whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

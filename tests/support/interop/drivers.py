@@ -1,7 +1,7 @@
-"""Client drivers: each wraps one real client library in a child process and takes the same operations as JSON lines.
+"""Client drivers: each wraps one real client library in a child process and accepts the same operations as JSON lines.
 
-A child process a client keeps its threads, loops and warnings out of the test process, and lets a test kill a member
-for real. The operations, with bytes as base64 (helpers below), are:
+One child process per client keeps its threads, loops and warnings out of the test process, and lets a test kill a
+member for real. The operations, with bytes as base64 (helpers below), are:
 
     info; produce; read; offsets; offset_for_time; max_timestamp;
     consumer_open, _poll, _seek, _position, _commit, _committed, _close;
@@ -88,7 +88,7 @@ class Got(Rec):
 
 
 class ClientError(Exception):
-    """What the client raised: the Kafka error code where there is one, the client's own class name, its text."""
+    """What the client raised: the Kafka error code if there is one, the class name, and the text."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         super().__init__(f"{data['name']} (code {data['code']}): {data['text']}")
@@ -129,7 +129,7 @@ class Driver:
         return answer["ok"]
 
     def ready(self, timeout_s: float) -> bool:
-        """Whether an answer is there, or comes within the time."""
+        """Whether an answer is available, or arrives within the time."""
         assert self._process.stdout is not None
         if b"\n" in self._buffer:
             return True
@@ -162,7 +162,7 @@ class Driver:
         return self._stderr.read()[-4000:]
 
     def kill(self) -> None:
-        """Ends the client as a crash does: no leave, no last commit."""
+        """Ends the client like a crash: it neither leaves the group nor commits."""
         self._process.kill()
         self._end()
 
@@ -193,7 +193,8 @@ class Driver:
         return sent
 
     def read(self, topic: str, partitions: Iterable[int] = (0,), **options: Any) -> list[Got]:
-        # Several clients wait for their last fetch when they close; nothing more will come, so it need not be long.
+        # Several clients wait for their last fetch when they close. No more records will arrive, so a short wait is
+        # enough.
         options["config"] = {"fetch_max_wait_ms": 50, **options.get("config", {})}
         found = self.call("read", topic=topic, partitions=list(partitions), **options)
         return [Got.from_json(one) for one in found]
@@ -249,9 +250,9 @@ ALL = {
     "no_payload",  # writes records with neither key nor value
     "plain_read",  # reads without a group
     "assign",  # opens consumers on given partitions
-    "seek",  # moves an open consumer
+    "seek",  # seeks in an open consumer
     "position",
-    "long_poll",  # takes fetch waits of minutes
+    "long_poll",  # accepts fetch waits of minutes
     "time_with_timestamp",  # offsets for times come with the timestamp
     "max_timestamp",
     "commit_metadata",
@@ -259,7 +260,7 @@ ALL = {
     "pattern",  # subscribes to a pattern
     "group_delete",
 }
-# What admin clients can do beside topics and groups; describing configs and adding partitions is not listed, all can.
+# What admin clients can do besides topics and groups. All can describe configs and add partitions.
 ADMIN = {
     "configs_alter",  # changes single configs
     "configs_replace",  # sets all configs of a resource
@@ -332,7 +333,7 @@ CLIENTS = {
             "kafkajs",
             _node,
             codecs=("none", "gzip", "snappy"),
-            # Its only assignor; the name on the wire is its own.
+            # Its only assignor, with a non-standard name on the wire.
             assignors=("roundrobin",),
             features=frozenset({"idempotent", "no_payload", "commit_metadata", "group_delete"})
             | {"configs_replace", "delete_records", "acls", "reassign", "alter_group_offsets"},

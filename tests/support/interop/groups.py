@@ -14,7 +14,7 @@ _ids = itertools.count()
 
 
 class Group:
-    """Members that share a group id. Each has a driver of its own, because some clients block while they join."""
+    """Members that share a group id. Each has its own driver, because some clients block while they join."""
 
     def __init__(self, name: str, topics: list[str], partitions: int, **config: Any) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class Group:
         self.assignments: dict[str, set[tuple[str, int]]] = {}
         self.records: list[Got] = []
         self.last_error: ClientError | None = None
-        # Errors by name that a poll of some client may raise and recover from, where a test expects trouble.
+        # Names of errors that a client's poll may raise and recover from, in tests that expect faults.
         self.passing: set[str] = set()
 
     def join(self, driver: Driver, pattern: str | None = None, **config: Any) -> str:
@@ -61,7 +61,7 @@ class Group:
             self._finish(member, timeout_ms / 1000 + 0.25)
 
     def _finish(self, member: str, wait_s: float = 0.25) -> bool:
-        """Takes the answer of a pending poll; false if there is none yet."""
+        """Reads the answer of a pending poll; false if there is none yet."""
         if member not in self.pending:
             return True
         driver = self.members[member]
@@ -84,7 +84,7 @@ class Group:
         return True
 
     def until(self, condition: Callable[[], bool], what: str, but: str | None = None) -> None:
-        """Polls all members, but one perhaps, until the condition holds."""
+        """Polls all members, except possibly one, until the condition holds."""
         deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while not condition():
             assert time.monotonic() < deadline, (

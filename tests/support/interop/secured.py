@@ -26,7 +26,7 @@ USERS = ("admin", "alice", "bob", "carol")
 
 
 def key_and_chain(leaf: trustme.LeafCert) -> bytes:
-    """One PEM text; Java reads keys in PKCS8 only."""
+    """The key and the chain in PEM; Java reads only PKCS8 keys."""
     key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return pem + b"".join(blob.bytes() for blob in leaf.cert_chain_pems)
@@ -130,11 +130,11 @@ class Secured:
 
 @contextlib.contextmanager
 def acls(broker: Secured, admin: Wire) -> Iterator[Callable[..., None]]:
-    """Gives a function that adds ACLs, and takes all of them away afterwards."""
+    """Yields a function that adds ACLs, and removes all of them afterwards."""
 
     def settle() -> None:
         if broker.kind == "kafka":
-            time.sleep(0.5)  # in force a moment after the answer there, with it here
+            time.sleep(0.5)  # Kafka applies them a moment after the answer, Ottla before it
 
     def add(
         kind: int,

@@ -33,14 +33,14 @@ def member_id() -> str:
 
 
 class Sharer:
-    """A member of a share group, or who looks after one."""
+    """A member of a share group, or an administrator of one."""
 
     def __init__(self, wire: Wire, group: str, name: str | None = None) -> None:
         self.wire = wire
         self.group = group
         self.name = member_id() if name is None else name
         self.epoch = 0
-        """Of the share session, in the next request."""
+        """The epoch of the share session for the next request."""
 
     def find(self) -> None:
         request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=[self.group])
@@ -55,7 +55,7 @@ class Sharer:
         return ask_until_ready(lambda: self.wire.call(request, 1))
 
     def join(self, *topics: str) -> Any:
-        """Until it has partitions; the heartbeat's answer that says so."""
+        """Join and wait for partitions. Returns the heartbeat's answer that assigns them."""
         self.find()
         answer = self.beat(0, list(topics))
         deadline = time.monotonic() + DEADLINE_S
@@ -100,7 +100,7 @@ class Sharer:
         )
 
     def start_at(self, topic: str, **offsets: int) -> None:
-        """Let the group begin here; it need not exist. Keys are `p0`, `p1`, …"""
+        """Set the group's start offsets; the group need not exist. Keys are `p0`, `p1`, …"""
         self.find()
         wanted = {topic: {int(name[1:]): offset for name, offset in offsets.items()}}
 
@@ -117,7 +117,7 @@ class Sharer:
         return self.wire.call(request(group_id=self.group, topics=named), 0)
 
     def offsets(self, topics: Mapping[str, list[int]] | None = None, version: int = 1) -> Any:
-        """The group's answer."""
+        """Returns the group's response."""
         request = DescribeShareGroupOffsetsRequest
         topic = request.DescribeShareGroupOffsetsRequestTopic
         asked = request.DescribeShareGroupOffsetsRequestGroup(
@@ -190,11 +190,11 @@ class Sharer:
         return answer
 
     def take(self, *places: Place, **more: Any) -> list[tuple[int, int, int]]:
-        """What it is given of the only partition that has something: (first, last, delivery count)."""
+        """What it acquires from the only partition that has records: (first, last, delivery count)."""
         return taken(self.fetch(places, **more))
 
     def take_soon(self, *places: Place, **more: Any) -> list[tuple[int, int, int]]:
-        """The same, when something is there."""
+        """The same, as soon as records are available."""
         return wait_for(lambda: self.take(*places, **{"wait_ms": 200, **more}), "records to be handed out")
 
     def acknowledge(self, acks: Acks, *, epoch: int | None = None, renews: bool = False, version: int = 2) -> Any:
@@ -227,7 +227,7 @@ class Sharer:
         return answer
 
     def tell(self, place: Place, *acks: tuple[int, int, list[int]], **more: Any) -> tuple[int, str]:
-        """The error of one partition's acknowledgements, and what it says."""
+        """The error and the message for one partition's acknowledgements."""
         answer = self.acknowledge({place: acks}, **more)
         if answer.error_code:
             return answer.error_code, answer.error_message or ""
@@ -246,7 +246,7 @@ def taken(answer: Any) -> list[tuple[int, int, int]]:
 
 
 def sent(answer: Any) -> list[tuple[int, int]]:
-    """First and last offset of each batch that came with an answer."""
+    """The first and last offset of each batch in an answer."""
     return [
         (batch.base_offset, batch.last_offset)
         for topic in answer.responses

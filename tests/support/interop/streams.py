@@ -66,11 +66,11 @@ class Member:
         return Beat(**(basics | fields))
 
     def send(self, **fields: Any) -> Any:
-        """One heartbeat, its answer as it is, from a coordinator that has loaded the group."""
+        """Send one heartbeat and return the unchanged answer of a coordinator that has loaded the group."""
         return ask_until_ready(lambda: self.wire.call(self.request(**fields), 0))
 
     def beat(self, **fields: Any) -> Any:
-        """One heartbeat that must go well; the member follows it."""
+        """Send one heartbeat that must succeed; the member applies the answer."""
         answer = self.send(**fields)
         assert answer.error_code == 0, (answer.error_code, answer.error_message)
         self.epoch = answer.member_epoch
@@ -83,7 +83,7 @@ class Member:
         return self.beat(active_tasks=ids(self.active), standby_tasks=ids(self.standby), warmup_tasks=[])
 
     def follow(self, done: Callable[[], bool]) -> None:
-        """Heartbeats until the member has what it should."""
+        """Send heartbeats until the member has the expected assignment."""
         if self.epoch == 0:
             self.beat()
         wait_for(lambda: done() or (self.own() and done()), f"{self.active} {self.standby}")
@@ -98,13 +98,13 @@ def described(wire: Wire, group: str) -> Any:
 
 
 def find_coordinator(wire: Wire, group: str) -> None:
-    """Waits until the group is served: the first look creates the offsets topic, which Apache Kafka then loads."""
+    """Waits until the group is served: the first lookup creates the offsets topic, which Apache Kafka then loads."""
     wait_for(lambda: wire.call(FindCoordinatorRequest(coordinator_keys=[group]), 4).coordinators[0].error_code == 0)
     ask_until_ready(lambda: described(wire, group))
 
 
 def configure(wire: Wire, group: str, configs: dict[str, str]) -> Any:
-    """Sets a group's configs and waits until they hold; the answer if they are refused."""
+    """Sets a group's configs and waits until they apply. Returns the answer if they are refused."""
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     config = IncrementalAlterConfigsRequest.AlterableConfig
     entries = [config(name=name, config_operation=AlterConfigOp.SET, value=value) for name, value in configs.items()]

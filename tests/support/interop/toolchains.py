@@ -1,8 +1,8 @@
-"""Finds or makes what the drivers need: the Go binary, the Java classes, npm packages, kcat, librdkafka, an
+"""Finds or builds what the drivers need: the Go binary, the Java classes, npm packages, kcat, librdkafka, an
 old kafka-python.
 
-Everything made goes to `.cache/interop` in the project, once, under a file lock, so that parallel workers and later
-runs share it. A missing toolchain skips the test, except under CI, where it fails: there a skip would hide a lost test.
+Everything is built once, under a file lock, in `.cache/interop` of the project: parallel workers and later runs share
+it. A missing toolchain skips the test, except under CI, where it fails: there a skip would hide a lost test.
 """
 
 import contextlib
@@ -102,7 +102,7 @@ def kafka_jars(version: str = "4.3.1") -> Path:
 
 
 def maven_jar(artifact: str) -> Path:
-    """One jar of Maven Central, named group:artifact:version[:jar:classifier], without what it depends on."""
+    """One jar of Maven Central, named group:artifact:version[:jar:classifier], without its dependencies."""
     need("java", "mvn")
     folder = CACHE / artifact.replace(":", "-")
     with locked(folder.name):
@@ -116,7 +116,7 @@ def maven_jar(artifact: str) -> Path:
 
 
 def streams_jar() -> Path:
-    """Kafka Streams itself; with stores in memory it needs nothing that the broker's jars do not have."""
+    """Kafka Streams itself. With in-memory stores, the broker's jars contain everything else that it needs."""
     return maven_jar("org.apache.kafka:kafka-streams:4.3.1")
 
 
@@ -163,7 +163,8 @@ def rustup() -> dict[str, str]:
 
 
 def kcat() -> str:
-    """The name of the kcat program; installed with the package manager where that is allowed and it is missing."""
+    """The name of the kcat program. If it is missing, it is installed with the package manager where that is
+    allowed."""
     names = ("kcat", "kafkacat")
 
     def found() -> str | None:
@@ -180,7 +181,7 @@ def kcat() -> str:
 
 
 def librdkafka() -> None:
-    """Needs a C++ compiler and librdkafka's headers; they are installed as kcat is."""
+    """Needs a C++ compiler and librdkafka's headers, which are installed like kcat."""
     need("cc", "c++")
     header = Path("/usr/include/librdkafka/rdkafkacpp.h")
     with locked("librdkafka"):

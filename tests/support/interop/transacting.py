@@ -1,4 +1,4 @@
-"""Transactions over the raw wire, a step a call: for tests of error codes, and for looking at what clients did."""
+"""Transactions over the raw wire, one step per call: for tests of error codes, and to inspect what clients did."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ from support.waiting import NO_COORDINATOR_YET, ask_until_ready, wait_for
 from support.wire import Wire
 
 NOT_YET = (*NO_COORDINATOR_YET, ConcurrentTransactions.code)
-"""A coordinator that is created or loaded, or that still writes the markers of the last transaction."""
+"""Errors of a coordinator that is being created or loaded, or still writes the markers of the last transaction."""
 
 
 class Transacting:
@@ -36,7 +36,7 @@ class Transacting:
         self.timeout_ms = timeout_ms
         self.producer_id, self.epoch = -1, -1
 
-    # Requests as they are: every field can be wrong
+    # Raw requests: every field can be wrong
 
     def init(self, producer_id: int = -1, epoch: int = -1, version: int = 5, **more: Any) -> Any:
         fields = {"transactional_id": self.name, "transaction_timeout_ms": self.timeout_ms, **more}
@@ -102,10 +102,10 @@ class Transacting:
         answer = self.wire.call(TxnOffsetCommitRequest(group_id=group, topics=[entry], **fields), version)
         return {entry.partition_index: entry.error_code for topic in answer.topics for entry in topic.partitions}
 
-    # Steps that must go well
+    # Steps that must succeed
 
     def start(self, **more: Any) -> "Transacting":
-        """Find the coordinator, and get an identity."""
+        """Find the coordinator, and get a producer id and epoch."""
         find(self.wire, self.name, CoordinatorType.TRANSACTION)
         made = ask_until_ready(lambda: self.init(**more), NOT_YET)
         assert made.error_code == 0, made
@@ -113,7 +113,7 @@ class Transacting:
         return self
 
     def finish(self, commit: bool, version: int = 5) -> None:
-        """End the transaction, and see its markers written, which Apache Kafka does after the answer."""
+        """End the transaction, and wait for its markers, which Apache Kafka writes after the answer."""
         ended = ask_until_ready(lambda: self.end(commit, version), NOT_YET)
         assert ended.error_code == 0, ended
         if version >= 5:
@@ -121,7 +121,7 @@ class Transacting:
         self.settle()
 
     def settle(self) -> str:
-        """The state once no marker is missing any more."""
+        """The state as soon as all markers are written."""
 
         def ended() -> str | None:
             state: str = self.describe().transaction_state
@@ -134,13 +134,13 @@ class Transacting:
 
 
 def find(wire: Wire, key: str, kind: int) -> None:
-    """Returns when the coordinator is there."""
+    """Returns when the coordinator is available."""
     request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
     wait_for(lambda: wire.call(request, 4).coordinators[0].error_code == 0, f"a coordinator of {key}")
 
 
 def find_group(wire: Wire, name: str) -> str:
-    """Returns when the group's coordinator serves it, which on Apache Kafka is after it was found."""
+    """Returns when the group's coordinator serves it. On Apache Kafka this is later than when it is found."""
     find(wire, name, CoordinatorType.GROUP)
     asked = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
     ask_until_ready(lambda: wire.call(OffsetFetchRequest(groups=[asked], require_stable=False), 9).groups[0])
@@ -165,7 +165,7 @@ def producers(wire: Wire, topic: str, partition: int = 0) -> dict[int, Any]:
 
 
 def mark(wire: Wire, producer: tuple[int, int], commit: bool, topic: str, *partitions: int, **more: Any) -> list[int]:
-    """Write markers by hand; the error codes in the order of the partitions."""
+    """Write markers directly. Returns the error codes in the order of the partitions."""
     version = more.pop("version", 1)
     marker = WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=producer[0],
@@ -192,7 +192,7 @@ def committed_offset(wire: Wire, group: str, topic: str, partition: int = 0, sta
 
 
 def read_committed(wire: Wire, topic: str, partition: int = 0) -> list[bytes]:
-    """The values that a consumer of committed records gives to its application."""
+    """The values that a consumer of committed records passes to its application."""
     return [value for _, value in read_all(wire, (topic, partition), IsolationLevel.READ_COMMITTED)]
 
 

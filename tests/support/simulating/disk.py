@@ -1,8 +1,8 @@
-"""A disk in memory that fails when told to, and that can lose its power.
+"""A disk in memory that fails on command, and that can lose its power.
 
-What is written survives the process (a kill), but only what was synced survives the power: of the rest of a file any
-part may be there, or zeros in its place. Names are kept as a journaling file system keeps them: in order, and for
-certain only up to the last `sync_folder`.
+Written data survives a kill of the process, but only synced data survives a power loss: any part of the rest of a file
+may remain, or be replaced by zeros. Names are kept as in a journaling file system: in order, and reliably only up to
+the last `sync_folder`.
 """
 
 import random
@@ -146,7 +146,7 @@ class SimDisk(MemoryDisk):
     # -- the end
 
     def after_kill(self) -> "SimDisk":
-        """The process is gone, the machine is not: everything written is there."""
+        """The process was killed, but the machine still runs: all written data remains."""
         return self._again({path: content_of(file) for path, file in self._files.items()}, list(self._folders))
 
     def after_power_loss(self, chance: random.Random) -> "SimDisk":
@@ -172,7 +172,7 @@ class SimDisk(MemoryDisk):
 
 
 def content_of(file: MemoryFile) -> bytes:
-    """Without the disk's noticing: it is gone, or not asked."""
+    """Read past the disk: it is gone, or must not count the read."""
     return b"".join(MemoryFile.views(file, 0, file.size))
 
 

@@ -1,7 +1,7 @@
-"""Three brokers, their clients and their troubles, as one seed draws them: kills, pauses, partitions, slow links.
+"""Three brokers, their clients and their faults, drawn from one seed: kills, pauses, partitions, slow links.
 
 The clients are those of the single broker's simulation; a routing connection finds leaders and coordinators for them,
-as a real client does. Every topic has three replicas and `min.insync.replicas` 2, nothing is elected uncleanly.
+as a real client does. Every topic has three replicas and `min.insync.replicas` 2, and unclean elections are off.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ class RoutingClient:
             if place not in self._leaders:
                 raise Lost("no leader known")
             if key == ApiKey.FETCH:
-                # As consumers do: a leader that was deposed and has not heard of it must not answer.
+                # Like consumers: a deposed leader that does not know it yet must not answer.
                 topic.partitions[0].current_leader_epoch = self._world.epochs[place]
             return self._leaders[place]
         if key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT):
@@ -117,7 +117,7 @@ class RoutingClient:
         for found in answer.topics:
             for partition in found.partitions:
                 place = (found.name, partition.partition_index)
-                # Older news than what is known already comes from a broker that has not heard yet.
+                # Metadata older than the known state comes from a broker that lags.
                 if partition.leader_epoch >= self._world.epochs.get(place, 0) and partition.leader_id >= 0:
                     self._world.epochs[place] = partition.leader_epoch
                     self._leaders[place] = partition.leader_id
@@ -147,7 +147,7 @@ class RoutingClient:
 
 
 def _codes(answer: Any) -> list[int]:
-    """The error codes of the few answers that the clients look at."""
+    """The error codes of the few answers that the clients check."""
     codes = [getattr(answer, "error_code", 0)]
     for name in ("responses", "topics", "groups"):
         for part in getattr(answer, name, None) or ():
@@ -165,13 +165,13 @@ class ClusterWorld(World):
         self.fsync = False
         self.pace_s = 0.4
         self.retriable = RETRIABLE
-        self.refused = Outcome.IN_DOUBT  # an append that was not replicated in time may be later
+        self.refused = Outcome.IN_DOUBT  # an append that was not replicated in time may still be replicated later
         self.cluster: ClusterNodes
         self.disks = {number: MemoryDisk() for number in (*BROKERS, CONTROLLER_ID)}
         self.brokers: dict[int, Broker] = {}
         self.starts = 0
         self.epochs: dict[tuple[str, int], int] = {}
-        """Of leaders, the newest that a client has seen."""
+        """The newest leader epochs that a client has seen."""
         self.troubles: list[str] = []
 
     # -- the brokers
@@ -273,7 +273,7 @@ class ClusterWorld(World):
         client.disconnect()
 
     async def _trouble_brokers(self) -> None:
-        """Something happens to one of them, or something is over."""
+        """A fault starts at one of the brokers, or ends."""
         number = self.chance.choice(BROKERS)
         network = self.cluster.network
         kind = self.chance.choice(["kill", "stop", "start", "start", "pause", "resume", "cut", "slow", "heal", "move"])
@@ -386,14 +386,14 @@ class ClusterWorld(World):
 
 
 class ClusterTransactor(Transactor):
-    """A fail-over in the middle of a transaction may abort it: its producer learns that from many errors."""
+    """A fail-over in the middle of a transaction may abort it; many different errors report this to its producer."""
 
     def expect(self, answer: Any, code: int, allowed: Container[int] | None = None) -> bool:
         return super().expect(answer, code, allowed or RETRIABLE | TRANSACTIONAL)
 
 
 def run_cluster_seed(seed: int, troubles: int = 12) -> ClusterWorld:
-    """A whole run; the world is left for a look."""
+    """A whole run. Returns the world for inspection."""
     world = ClusterWorld(seed)
     run_world(world, troubles)
     return world

@@ -10,7 +10,7 @@ from support.virtual_loop import VirtualLoop
 
 
 class SimLoop(VirtualLoop):
-    """Background work is done at once: a thread would end when it likes."""
+    """Background work runs immediately: a thread would end at an unpredictable time."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
@@ -31,7 +31,7 @@ class _PairSocket(socket.socket):
 
 
 class Lost(Exception):
-    """The connection is gone, and nobody knows whether the last request was served."""
+    """The connection is lost, and it is unknown whether the last request was served."""
 
 
 class _PairStream:

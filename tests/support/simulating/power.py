@@ -1,4 +1,4 @@
-"""A broker whose power fails before the N-th operation of its disk, and what the next start finds."""
+"""A broker that loses power before the N-th operation of its disk, and what the next start finds."""
 
 import asyncio
 import os
@@ -10,11 +10,11 @@ from support.simulating.world import World
 
 EVERY = bool(os.environ.get("OTTLA_EVERY_OPERATION"))
 WAYS = 4 if EVERY else 1
-"""In which unflushed bytes survive."""
+"""The number of ways in which unflushed bytes survive."""
 
 
 class PowerCut(World):
-    """The same steps each time, until the power fails."""
+    """The same steps each time, until the power loss."""
 
     def __init__(self, fails_before: int, fsync: bool, way: int) -> None:
         super().__init__(7)
@@ -48,11 +48,11 @@ class PowerCut(World):
         await self.broker.stop()
 
     async def work(self) -> None:
-        """What is done until the power fails; after that nothing is answered any more."""
+        """The steps until the power loss. After it, no request is answered."""
         raise NotImplementedError
 
     async def check_what_is_left(self) -> None:
-        """After the next start."""
+        """Runs after the next start."""
         raise NotImplementedError
 
     def play(self) -> None:

@@ -1,7 +1,8 @@
-"""A metadata quorum alone, from one seed: replicas, disks, messages, time. Each step is held against Raft's promises.
+"""Only a metadata quorum, from one seed: replicas, disks, messages, time. Each step is checked against Raft's
+guarantees.
 
-Messages are late, lost or repeated, nodes lose their power and what was not synced, the network is cut. In the end all
-is well again, and the quorum has to agree.
+Messages are late, lost or repeated, nodes lose power and unsynced data, the network is partitioned. In the end all
+faults are gone, and the quorum has to agree.
 """
 
 import heapq
@@ -31,7 +32,7 @@ SETTLE_MS = 40_000.0
 
 
 class Violation(AssertionError):
-    """A promise of Raft was broken."""
+    """A guarantee of Raft was broken."""
 
 
 class SimTime:
@@ -54,7 +55,7 @@ class SimRandomness:
 
 
 class SimNode:
-    """One replica, its disk, and a state machine that keeps what was committed."""
+    """One replica, its disk, and a state machine that keeps all committed entries."""
 
     def __init__(self, world: "QuorumWorld", node_id: int) -> None:
         self.world = world
@@ -68,7 +69,7 @@ class SimNode:
         self.checked_to = 0
         self.committed_to = 0
         self.new: dict[int, bytes] = {}
-        """Applied since the last check."""
+        """Entries applied since the last check."""
         self.led_epoch = -1
         self.wake_at_ms = float("inf")
         self.life = 0
@@ -126,7 +127,7 @@ class SimNode:
             self.applied_to = batch.next_offset
 
     def take_snapshot(self) -> None:
-        """Of all that was applied, and drop what it stands for."""
+        """Take a snapshot of all applied entries, and drop those entries."""
         assert self.replica is not None
         log = self.replica.log
         if self.applied_to <= log.start_offset or self.applied_to != log.high_watermark:
@@ -180,7 +181,7 @@ class QuorumWorld:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._number = 0
         self.trace: list[str] = []
-        # What was seen, to hold the promises against.
+        # What was seen, to check the guarantees.
         self.leaders: dict[int, int] = {}
         self.votes: dict[tuple[int, int], int] = {}
         self.entries: dict[tuple[int, int], tuple[bytes, int]] = {}
@@ -248,7 +249,7 @@ class QuorumWorld:
     # -- steps
 
     def step(self, node: SimNode) -> None:
-        """Let a node do what is due, then look at it."""
+        """Let a node do its next step, then check it."""
         replica = node.replica
         if replica is None:
             return
@@ -369,7 +370,7 @@ class QuorumWorld:
                     raise Violation(f"leader completeness: the leader of {replica.epoch} lacks offset {offset}")
 
     def _check_log(self, node: SimNode, replica: RaftReplica) -> None:
-        """Each entry is the same everywhere, and so is the one before it: then all before are."""
+        """Each entry is the same on all nodes, and so is the one before it. By induction, all earlier entries match."""
         log = replica.log
         if log.log.truncations:
             log.log.truncations = 0
@@ -403,7 +404,7 @@ class QuorumWorld:
 
 
 def run_quorum_seed(seed: int, **options: Any) -> QuorumWorld:
-    """Raises Violation, with the seed, if a promise was broken."""
+    """Raises Violation, with the seed, if a guarantee was broken."""
     world = QuorumWorld(seed, **options)
     try:
         return world.run()

@@ -1,7 +1,7 @@
-"""A broker, its clients and their troubles, as one seed draws them; answers to clients are checked all the time.
+"""A broker, its clients and their faults, drawn from one seed. Every answer to a client is checked.
 
-A run is a few *lives* of the broker. In each, clients work while the disk fills up, fails or works again; it ends by a
-stop, a kill or, where everything is flushed, a loss of power, and the next life begins with what that left.
+A run is a few *lives* of the broker. In each, clients work while the disk fills up, fails or works again; it ends with
+a stop, a kill or, if everything is flushed, a power loss. The next life begins with the data that remains.
 """
 
 import asyncio
@@ -67,13 +67,13 @@ WRITES = frozenset({"append", "write", "touch", "mkdir", "rename", "truncate", "
 
 
 class World:
-    """Everything of one run. `trace` is what happened, to compare two runs of a seed."""
+    """The state of one run. `trace` lists what happened, to compare two runs of a seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.chance = random.Random(seed)
         self.fsync = seed % 2 == 1
-        # Bytes whose flush failed are taken back, but a loss of power may bring them back again.
+        # Bytes whose flush failed are removed, but a power loss may bring them back.
         self.refused = Outcome.IN_DOUBT if self.fsync else Outcome.REFUSED
         self.retriable = RETRIABLE
         self.trace: list[str] = []
@@ -113,7 +113,7 @@ class World:
         ]
         for _ in range(lives):
             await self._life()
-        await self._start()  # the disk is a new one, and works
+        await self._start()  # the disk is new, and works
         await self._check_everything()
         await self.broker.stop()
 
@@ -180,7 +180,7 @@ class World:
         self.disk = self.disk.after_power_loss(self.chance) if end == "power" else self.disk.after_kill()
 
     def _trouble(self) -> None:
-        """What the disk does for the next moment."""
+        """Decides how the disk behaves next."""
         kind = self.chance.choice(["fine", "fine", "fine", "full", "one", "dying", "reads"])
         self.note(f"disk: {kind}")
         if kind == "fine":
@@ -210,7 +210,7 @@ class World:
     # -- what must hold
 
     def _check_offsets(self) -> None:
-        """After every step, in the broker itself."""
+        """Checks the broker's internal state after every step."""
         for partition in self.broker.replicas:
             log = partition.log
             if not log.log_start_offset <= log.last_stable_offset <= log.high_watermark <= log.log_end_offset:
@@ -226,7 +226,7 @@ class World:
                 raise Violation(f"{log!r}: producers know it up to {log.producers.map_end_offset}")
 
     async def _check_everything(self) -> None:
-        """With a disk that works, over the wire and in the files."""
+        """Checks everything over the wire and in the files, with a working disk."""
         client = self.connect()
         for topic in ("t", "x"):
             for index in range(PARTITIONS):
@@ -258,7 +258,7 @@ class World:
             offset = fetched[-1].next_offset
 
     async def read_keyed(self, client: SimClient) -> list[tuple[int, bytes, bytes | None]]:
-        """The compacted partition."""
+        """Reads the compacted partition."""
         found: list[tuple[int, bytes, bytes | None]] = []
         offset = 0
         while True:
@@ -275,7 +275,7 @@ class World:
                 offset = one.next_offset
 
     def abandon(self) -> None:
-        """After a violation: leave no sockets behind."""
+        """Close all sockets after a violation."""
         self.broker.kill()
         for client in self.open_connections:
             client.disconnect()
@@ -288,7 +288,7 @@ class World:
 
 
 def check_files(log: Any, *, compacted: bool = False) -> None:
-    """The files are what the log says they are: whole batches, indexes that fit, no gaps but a cleaner's."""
+    """The files match the log: complete batches, matching indexes, and no gaps except those of the cleaner."""
     expected = log.segments[0].base_offset
     for segment in log.segments:
         position = 0
@@ -322,13 +322,13 @@ async def fetch(client: SimClient, topic: str, index: int, offset: int, isolatio
 
 
 def check_served(answer: Any, topic: str) -> None:
-    """With a disk that works, a broker has no reason to refuse its records."""
+    """With a working disk, a broker has no reason to refuse records."""
     if answer.error_code:
         raise Violation(f"{topic}-{answer.partition_index} is not served: {errors.name_of(answer.error_code)}")
 
 
 class Worker:
-    """A client that continues until its broker ends; every answer it gets must be one that it may get."""
+    """A client that works until its broker ends. It checks that every answer is allowed."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -353,7 +353,7 @@ class Worker:
             self.connection = None
 
     def expect(self, answer: Any, code: int, allowed: Container[int] | None = None) -> bool:
-        """Whether it went well; errors must be among those that say: try again."""
+        """Whether the request succeeded; only retriable errors are allowed."""
         self.world.note(f"{type(self).__name__} {code}")
         if code and code not in (allowed or self.world.retriable):
             raise Violation(f"{type(self).__name__} got error {code}: {answer}")
@@ -428,7 +428,7 @@ async def coordinator(worker: Worker, client: SimClient, key: str, kind: int) ->
 
 
 class Committer(Worker):
-    """Commits ever higher offsets; one whose commit failed is not sent again."""
+    """Commits increasing offsets; an offset whose commit failed is not sent again."""
 
     next = 1
 
@@ -461,7 +461,7 @@ class Committer(Worker):
 
 
 class Reader(Worker):
-    """Reads on and on; what it once saw must never change. Waits for more where there is none."""
+    """Keeps reading; a record it once saw must never change. Waits at the end for more records."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -481,7 +481,8 @@ class Reader(Worker):
 
 
 class Transactor(Worker):
-    """Both partitions of a topic and an offset in one transaction. Starts again after any unknown error."""
+    """Writes to both partitions of a topic and commits an offset in one transaction. Restarts after any unknown
+    error."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -535,7 +536,7 @@ class Transactor(Worker):
             self.decided[number] = commit
 
     async def check(self, client: SimClient) -> None:
-        """With the transaction that was left open ended by a new incarnation."""
+        """Checks the result after a new incarnation has ended the open transaction."""
         for _ in range(100):
             await client.call(FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION, coordinator_keys=["tx"]), 4)
             made = await client.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), 5)
@@ -566,14 +567,14 @@ class Transactor(Worker):
 
 
 def run_seed(seed: int, lives: int = 3) -> World:
-    """A whole run; the world is left for a look."""
+    """A whole run. Returns the world for inspection."""
     world = World(seed)
     run_world(world, lives)
     return world
 
 
 def run_world(world: World, length: int) -> None:
-    """Runs it in virtual time; an error names the seed and says what happened last."""
+    """Runs it in virtual time; an error shows the seed and the last events."""
 
     async def main() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What a busy test environment does to its broker, all at once, each kind in a thread of its own."""
+"""The load of a busy test environment: all kinds at once, each in its own thread."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from confluent_kafka import admin as confluent_admin
 
 from support.interop.secured import Secured
 
-admin_module: Any = confluent_admin  # its own typing exports little of it
+admin_module: Any = confluent_admin  # its type hints do not export these names
 AdminClient, NewTopic = admin_module.AdminClient, admin_module.NewTopic
 AclBindingFilter, ConfigResource = admin_module.AclBindingFilter, admin_module.ConfigResource
 
 CALM = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 STEADY_GROUP = "soak-steady"
 PAUSE_S = 0.02
-"""Between two steps of a load: the soak looks for what grows, not for the highest rate."""
+"""The pause between two steps of a load: the soak looks for growth, not for the highest rate."""
 
 
 class Work:
@@ -36,7 +36,7 @@ class Work:
         self.unexpected: list[str] = []
         self.restarting = False
         self.latencies_ms: list[float] = []
-        """Since the last sample."""
+        """Latencies since the last sample."""
 
     def config(self, protocol: str, **more: Any) -> dict[str, Any]:
         config = {**CALM, "bootstrap.servers": self.broker.bootstrap(protocol), "security.protocol": protocol, **more}
@@ -92,9 +92,9 @@ def transactions(work: Work) -> None:
 
 
 def group_churn(work: Work) -> None:
-    """Members that come, read, commit and go, in a group that stays and in brief ones.
+    """Members that join, read, commit and leave, in a permanent group and in short-lived ones.
 
-    A brief group is deleted: its offsets would be kept for a week, as in Kafka, and their growth would hide others.
+    A short-lived group is deleted: its offsets would be kept for a week, as in Kafka, and hide other growth.
     """
     chance = random.Random(work.seed + 2)
     admin = AdminClient(work.config("PLAINTEXT"))
@@ -121,7 +121,7 @@ def group_churn(work: Work) -> None:
                 admin.delete_consumer_groups([group])[group].result(30)
                 work.did("groups deleted")
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:  # a member that had no time to join
+                if error.args[0].code() != KafkaError.GROUP_ID_NOT_FOUND:  # a member that did not have time to join
                     work.errors("deletion of groups", error)
             except (TimeoutError, FutureTimeout) as error:
                 work.errors("deletion of groups", error)
@@ -144,7 +144,7 @@ def topic_churn(work: Work) -> None:
 
 
 def administration(work: Work) -> None:
-    """Reads of every kind, as dashboards make them."""
+    """Admin requests of every kind, as dashboards send them."""
     admin = AdminClient(work.config("SSL"))  # the calls use the newest
     calls: list[Callable[[], Any]] = [
         lambda: admin.list_topics(timeout=10),
@@ -162,7 +162,7 @@ def administration(work: Work) -> None:
             work.did("admin calls")
         except (KafkaException, TimeoutError, FutureTimeout) as error:
             work.errors("admin", error)
-            # After a restart of its broker librdkafka describes groups with this client never again, on Kafka too.
+            # After a restart of its broker, librdkafka can no longer describe groups with this client, on Kafka too.
             admin = AdminClient(work.config("SSL"))
         work.stop.wait(PAUSE_S * 5)
 

@@ -1,4 +1,4 @@
-"""What a soak measured: the slope of every series, a judgement, and plots."""
+"""The results of a soak: the slope of every series, a verdict, and plots."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ LIVES_MIN_S = 60.0
 class Sample:
     at_s: float
     life: int
-    """Counts the starts of the broker."""
+    """The number of this start of the broker."""
     values: dict[str, float]
 
 
 LIMITS = {"memory_mb": 0.10, "handles": 0.10, "threads": 0.10, "disk_mb": 0.25, "p50_ms": 0.50}
-"""By how much of its mean a series may grow in the life that is judged."""
+"""How much a series may grow in the judged life, as a share of its mean."""
 SLACK = {"memory_mb": 4.0, "handles": 8.0, "threads": 3.0, "disk_mb": 40.0, "p50_ms": 5.0}
-"""Growth up to this is none: a pool that fills its threads, records that retention lets stand, a busy machine."""
+"""Growth up to this limit does not count: a pool that starts its threads, records that retention keeps, a busy
+machine."""
 
 
 OUTLIVES = frozenset({"disk_mb"})
 """What a restart does not reset."""
 POINTS_MAX = 400
-"""Of a series, for its slope: more would take long and say the same."""
+"""The most points of a series that are used for its slope. More would be slow and change nothing."""
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """The median of the slopes between all pairs (Theil and Sen), in units a second: odd samples do not move it."""
+    """The median of the slopes between all pairs (Theil and Sen), in units per second: outliers do not move it."""
     points = points[:: len(points) // POINTS_MAX + 1]
     slopes = [(y - b) / (x - a) for n, (x, y) in enumerate(points) for a, b in points[:n] if x != a]
     return median(slopes) if slopes else 0.0
@@ -46,10 +47,10 @@ class Judgement:
     name: str
     mean: float
     growth: float
-    """Over the life that is judged, or the whole run, by the slope, as a share of the mean."""
+    """The growth over the judged life, or the whole run, by the slope, as a share of the mean."""
     limit: float
     over: str
-    """In which time."""
+    """The period of the growth."""
 
     @property
     def is_fine(self) -> bool:
@@ -57,10 +58,10 @@ class Judgement:
 
 
 def judge(samples: Sequence[Sample]) -> list[Judgement]:
-    """The slope within the longest life of the broker, after its warm-up; empty if that was too short.
+    """The slope within the longest life of the broker, after its warm-up; empty if it was too short.
 
-    In the first life topics fill up to their retention, and handles and indexes with them, so a later one is judged if
-    there is one. What is on disk outlives the process: its slope is that of the whole run.
+    In the first life, topics fill up to their retention, and so do handles and indexes. So a later life is judged if
+    there is one. Data on disk outlives the process, so its slope covers the whole run.
     """
     lives: dict[int, list[Sample]] = {}
     for sample in samples:
@@ -90,7 +91,7 @@ WIDTH, HEIGHT, LEFT, GAP = 720, 90, 90, 34
 
 
 def plot(samples: Sequence[Sample]) -> str:
-    """One small chart a series, one below the other; a gap marks a restart."""
+    """One small chart per series, one below another; a gap marks a restart."""
     names = [name for name in LIMITS if any(name in sample.values for sample in samples)]
     end_s = max((sample.at_s for sample in samples), default=1.0) or 1.0
     parts = [

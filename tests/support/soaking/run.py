@@ -1,4 +1,4 @@
-"""Runs the loads of a soak for as long as one likes; see scripts/soak."""
+"""Runs the loads of a soak for a given time; see scripts/soak."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.soaking.report import Sample, judge, plot, text
 
 SAMPLE_S = 5.0
 SETTLED_S = 15.0
-"""After a restart clients may see errors for so long."""
+"""How long clients may see errors after a restart."""
 
 
 def measured(pid: int, data: Path) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Delta's and Iceberg's own Spark, which reads and changes the tables of pipelines by SQL."""
+"""Spark with Delta's and Iceberg's own jars, which reads and changes the tables of pipelines with SQL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Lakehouse:
     def __init__(self, folder: Path) -> None:
         jars = ",".join(map(str, jars_of("lakehouse-jars-4.0", JARS)))
         environment = {**os.environ, "PYTHONPATH": str(pyspark_of(OLDEST))}
-        environment.pop("PYSPARK_PYTHON", None)  # names the Python of this process' own Spark
+        environment.pop("PYSPARK_PYTHON", None)  # is set for the Spark of this process
         self._log = (folder / "lakehouse.log").open("w+b")
         self._child = subprocess.Popen(
             [sys.executable, str(lakehouse_child.__file__), jars],
@@ -58,7 +58,7 @@ class Lakehouse:
             self._log.close()
 
     def sql(self, text: str, settings: dict[str, str] | None = None) -> list[dict[str, Any]]:
-        """The rows of a statement; binary columns and times come as text."""
+        """The rows of a statement, with binary columns and times as text."""
         assert self._child.stdin is not None
         self._child.stdin.write(json.dumps({"sql": text, "settings": settings or {}}) + "\n")
         self._child.stdin.flush()
@@ -86,7 +86,7 @@ class LakeTable:
         if format == "delta":
             self.name = f"delta.`{out}`"
             return
-        # As docs/pipelines.md says. With its cache Spark does not see the commits of others for half a minute.
+        # As docs/pipelines.md says. With its cache, Spark does not see the commits of other writers for half a minute.
         self.settings = {CATALOG: "org.apache.iceberg.spark.SparkCatalog", f"{CATALOG}.cache-enabled": "false"}
         if catalog == "hadoop":
             self.settings |= {f"{CATALOG}.type": "hadoop", f"{CATALOG}.warehouse": str(out.parent.parent)}

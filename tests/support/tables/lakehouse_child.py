@@ -1,7 +1,7 @@
 """A Spark with Delta's and Iceberg's own jars, in a process that knows nothing of pipelines.
 
 Reads one request per line from standard input, settings and a statement of SQL, and prints its rows as JSON. Each set
-of settings has a session of its own, because the catalogs of a session do not change.
+of settings has its own session, because the catalogs of a session do not change.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ EXTENSIONS = (
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 )
 ANSWER = "answer: "
-"""Before each answer, as Spark prints lines of its own."""
+"""Marks each answer, because Spark prints other lines too."""
 SETTINGS = {
     "spark.sql.extensions": ",".join(EXTENSIONS),
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.shuffle.partitions": "1",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",  # how many tasks a vacuum has
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",  # the number of tasks of a vacuum
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.host": "127.0.0.1",
@@ -33,7 +33,7 @@ SETTINGS = {
 
 
 def plain(value: Any) -> Any:
-    """For JSON: bytes as text, times as such."""
+    """Values for JSON: bytes and times become text."""
     return bytes(value).decode() if isinstance(value, bytes | bytearray) else str(value)
 
 

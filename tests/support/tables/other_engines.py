@@ -42,7 +42,7 @@ def key_values(out: Path | str, name: str) -> list[list[dict[str, Any]]]:
         rows = table.scan().to_duckdb("data").sql("select key, value from data")
         found.append(rows.to_arrow_table().to_pylist())
         with warnings.catch_warnings():
-            # It plans with pyiceberg unless a package of its own is there.
+            # It plans with pyiceberg unless its own package is installed.
             warnings.simplefilter("ignore")
             found.append(polars.scan_iceberg(table).select("key", "value").collect().to_dicts())
     return found

@@ -1,4 +1,4 @@
-"""A small REST catalog of Iceberg in this process: what creating, loading and committing a table takes."""
+"""A small Iceberg REST catalog in this process, which can only create, load and commit tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyiceberg.table.update import update_table_metadata
 
 
 class RestCatalog:
-    """Use as a context manager; `address` is what --catalog takes."""
+    """Use as a context manager; `address` is the value for --catalog."""
 
     def __init__(self) -> None:
         self.tables: dict[str, tuple[int, Any]] = {}

@@ -1,4 +1,4 @@
-"""Other versions of PySpark than the one that most tests use, and jars from Maven, in the user's cache folder."""
+"""Versions of PySpark other than the one most tests use, and jars from Maven, in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from ottla.spark.jars import cache_folder
 
 OLDEST, NEWEST = "4.0.0", "4.3.0"
-"""Of the versions that pyproject.toml admits."""
+"""The oldest and the newest version that pyproject.toml allows."""
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -34,7 +34,7 @@ def pyspark_of(version: str) -> Path:
 
 
 def jars_of(name: str, wanted: dict[str, str]) -> list[Path]:
-    """The jars `group:artifact` -> version, and what else is listed with an empty version, as it comes with another."""
+    """The jars `group:artifact` -> version. An empty version means that the jar is a dependency of another one."""
 
     def fetch(folder: Path) -> None:
         folder.mkdir()
@@ -53,7 +53,7 @@ def jars_of(name: str, wanted: dict[str, str]) -> list[Path]:
 
 
 def _made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache. Another process that makes the same one is waited for."""
+    """A folder of the cache. Waits if another process is building the same folder."""
     base = cache_folder()
     base.mkdir(parents=True, exist_ok=True)
     target = base / name

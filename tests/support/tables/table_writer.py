@@ -1,6 +1,6 @@
-"""Writes a table as pipelines do, without Spark: what test_formats.py kills, and lets meet a second writer.
+"""Writes a table as pipelines do, without Spark. test_formats.py kills it, or runs a second writer against it.
 
-Files are made by pyarrow in the shape that Spark gives them; everything else is the pipelines' own code.
+pyarrow writes the files in the layout that Spark uses; everything else is the pipelines' own code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIELDS = [
 
 
 class Unlocked(LocalStore):
-    """A store as object stores are: nothing keeps a second writer out."""
+    """A store that behaves like an object store: no lock keeps a second writer out."""
 
     def lock(self) -> Any:
         return None
@@ -87,7 +87,7 @@ def stage(table: Table, first: int, end: int, **more: pa.Array) -> dict[str, Dat
         for name, values in more.items():
             rows = rows.append_column(name, values)
         if table.format != "iceberg":
-            rows = rows.drop_columns(["topic", "date"])  # as they are in the folders
+            rows = rows.drop_columns(["topic", "date"])  # as the folders have them
         staged = f"{staging}/part-{partition}.parquet"
         path = Path(table.store.root, staged)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,14 +107,15 @@ def advance(table: Table, end: int, step: int, told: Connection | None = None) -
 
 
 def write(root: str, kind: Kind, end: int, step: int, told: Connection) -> None:
-    """A process that can be killed at any time."""
+    """The main function of a process that can be killed at any time."""
     with open_table(LocalStore(root), kind) as table:
         told.send(-1)
         advance(table, end, step, told)
 
 
 def write_with_others(root: str, kind: Kind, end: int, step: int, seed: int) -> None:
-    """One of several processes without a lock: the loser looks again, and continues after the existing records."""
+    """One of several processes without a lock: the one that loses reads the table again, and continues after the
+    existing records."""
     chance = random.Random(seed)
     deadline = time.monotonic() + 240
     while time.monotonic() < deadline:
