@@ -11,7 +11,7 @@ from support.console import Console, served
 
 @pytest.fixture(params=["own", "outside"])
 def console(request: pytest.FixtureRequest) -> Iterator[Console]:
-    """The broker's own console, which asks it in process, and one that looks at it over the network."""
+    """The broker's own console, which calls it in process, and one that connects to it over the network."""
     if request.param == "own":
         with ottla.serve(console=0) as broker:
             yield Console(broker.console_url, broker)

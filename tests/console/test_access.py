@@ -49,7 +49,7 @@ def test_a_quota_is_set_and_removed(console: Console) -> None:
     assert console.ask("POST", "/quotas", {"entity": {}, "quotas": {}}).status == 400
 
 
-def test_a_user_is_made_and_deleted(console: Console) -> None:
+def test_a_user_is_created_and_deleted(console: Console) -> None:
     body = {"user": "ann", "password": "secret", "mechanism": "SCRAM-SHA-256"}
     assert console.ask("POST", "/users", body).data == {"user": "ann"}
     assert console.get("/users") == [{"user": "ann", "mechanisms": {"SCRAM-SHA-256": 4096}}]

@@ -22,7 +22,7 @@ def texts(page: Any) -> list[str]:
     return [record["value"]["text"] for record in page["records"]]
 
 
-def test_overview_counts_what_is_there(console: Console) -> None:
+def test_the_overview_counts_topics_groups_and_brokers(console: Console) -> None:
     console.broker.topic("orders").create(3)
     found = console.get("/overview")
     assert (found["topics"], found["partitions"], found["groups"]) == (1, 3, 0)
@@ -38,7 +38,7 @@ def test_overview_counts_no_partitions_of_internal_topics(console: Console) -> N
     )
     found = console.get("/overview")
     assert (found["topics"], found["partitions"]) == (1, 3)
-    assert found["brokers"][0]["leads"] > 3, "the broker leads the offsets topic, too"
+    assert found["brokers"][0]["leads"] > 3, "the broker also leads the offsets topic"
 
 
 def test_overview_names_the_leader_of_the_quorum_as_controller() -> None:
@@ -54,7 +54,7 @@ def test_overview_names_the_leader_of_the_quorum_as_controller() -> None:
 
 @pytest.mark.parametrize("way", ["kill", "pause"])
 def test_the_pages_of_a_cluster_work_while_a_broker_is_away(way: str) -> None:
-    """They work in the time before the controller notices, too, when the metadata still names the broker."""
+    """They also work before the controller notices, while the metadata still contains the broker."""
     with ottla.Cluster(3, console=0) as cluster:
         cluster.create_topic("orders", assignments=[[3, 1, 2], [1, 2, 3]])
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "shop"})
@@ -144,7 +144,7 @@ class TestRecords:
         assert len(seen) == 210
         assert len(set(seen)) == 210
 
-    def test_from_an_offset_and_from_a_time(self, console: Console) -> None:
+    def test_records_are_read_from_an_offset_and_from_a_time(self, console: Console) -> None:
         topic = console.broker.topic("t")
         topic.create(1)
         topic.append([f"v{number}" for number in range(10)])
@@ -194,13 +194,13 @@ class TestRecords:
             ({"isolation": "serializable"}, "not one of"),
         ],
     )
-    def test_bad_questions(self, console: Console, query: dict[str, str], message: str) -> None:
+    def test_invalid_queries_are_refused(self, console: Console, query: dict[str, str], message: str) -> None:
         console.broker.topic("t").create(1)
         answer = console.ask("GET", "/topics/t/records", **query)
         assert answer.status == 400, answer
         assert message in answer.data["error"]
 
-    def test_long_and_binary_values_are_cut_and_can_be_had_whole(self, console: Console) -> None:
+    def test_long_and_binary_values_are_cut_and_available_in_full(self, console: Console) -> None:
         topic = console.broker.topic("t")
         topic.create(1)
         long, binary = "é" * 40_000, bytes(range(256))
@@ -213,7 +213,7 @@ class TestRecords:
         assert console.get("/topics/t/partitions/0/records/0", part="value")["text"] == long
         assert console.ask("GET", "/topics/t/partitions/0/records/2").status == 404
 
-    def test_produce_with_key_headers_partition_timestamp_and_tombstone(self, console: Console) -> None:
+    def test_records_are_produced_with_all_their_fields(self, console: Console) -> None:
         console.broker.topic("t").create(2)
         sent = console.ask(
             "POST",
@@ -313,7 +313,7 @@ class TestGroups:
         finally:
             consumer.close()
 
-    def test_lag_reset_and_deletion(self, console: Console) -> None:
+    def test_a_group_shows_its_lag_and_is_reset_and_deleted(self, console: Console) -> None:
         topic = console.broker.topic("t")
         topic.create(1)
         topic.append([f"v{number}" for number in range(10)])
@@ -418,7 +418,7 @@ def test_every_operation_is_described(console: Console) -> None:
     assert all(each.summary for each in OPERATIONS)
 
 
-def test_a_record_is_written_like_another(console: Console) -> None:
+def test_a_copied_record_equals_the_original(console: Console) -> None:
     topic = console.broker.topic("t")
     topic.create(1)
     topic.append([(b"\xff", b"\x00\xff", [("h", None)])])

@@ -1,4 +1,4 @@
-"""Brokers, their settings and clients, and where replicas are."""
+"""Brokers, their settings and clients, and the places of replicas."""
 
 import ottla
 from support.console import Console

@@ -1,4 +1,4 @@
-"""Why a group rebalanced, and how far behind it is in time."""
+"""The causes of rebalances, and the lag of a group in time."""
 
 from typing import Any
 

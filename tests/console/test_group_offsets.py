@@ -1,4 +1,4 @@
-"""Offsets of groups: who reads a topic, and all the ways to move them."""
+"""Offsets of groups: which groups read a topic, and all ways to move the offsets."""
 
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from support.waiting import wait_for
 
 @pytest.fixture
 def billing(console: Console) -> Console:
-    """A group without members that stands at offset 4 of 10."""
+    """A group without members at offset 4 of 10."""
     topic = console.broker.topic("t")
     topic.create(1)
     for number in range(10):
@@ -65,7 +65,7 @@ def test_a_group_forgets_a_topic(billing: Console) -> None:
     assert billing.ask("DELETE", "/groups/billing/offsets/t").status == 404
 
 
-def test_lag_in_time_is_unknown_if_one_partition_does_not_say(console: Console) -> None:
+def test_lag_in_time_is_unknown_if_it_is_unknown_for_one_partition(console: Console) -> None:
     topic = console.broker.topic("t")
     topic.create(2)
     topic.append(["read", "unread"], partition=0)
@@ -74,11 +74,11 @@ def test_lag_in_time_is_unknown_if_one_partition_does_not_say(console: Console) 
     consumer.close()
     found = console.get("/groups/billing")
     assert [each["lag"] for each in found["offsets"]] == [1, 0]
-    assert found["lag_ms"] == found["offsets"][0]["lag_ms"], "only the broker's own console knows"
+    assert found["lag_ms"] == found["offsets"][0]["lag_ms"], "only the broker's own console knows the time"
 
 
 def test_the_start_of_a_share_group_is_moved(console: Console) -> None:
-    """Its members get the records again once it was moved back."""
+    """Its members get the records again after a move back."""
     topic = console.broker.topic("jobs")
     topic.create(1)
     topic.append([f"v{number}" for number in range(10)])
@@ -92,7 +92,7 @@ def test_the_start_of_a_share_group_is_moved(console: Console) -> None:
     with ShareConsumer(options) as consumer:
         consumer.subscribe(["jobs"])
         wait_for(lambda: consumer.poll(0.2) or offsets())
-        assert [each["committed"] for each in offsets()] == [None], "it began at the end and has read nothing"
+        assert [each["committed"] for each in offsets()] == [None], "it started at the end and has read nothing"
         refused = console.ask("POST", "/groups/workers/offsets", reset)
         assert (refused.status, refused.data["code"]) == (409, "NON_EMPTY_GROUP")
     preview = console.ask("POST", "/groups/workers/offsets", {"to": "offset:7", "topic": "jobs"}).data

@@ -1,4 +1,4 @@
-"""Every guided tour runs to its end, and its steps do what their texts say."""
+"""Every guided tour runs to its end, and its steps do what their descriptions say."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_a_record_reaches_all_replicas_and_a_consumer(own_console: Console) -> N
     (found,) = own_console.get("/sandbox/replicas", topic="orders", partition=index)["partitions"]
     assert {each["end_offset"] for each in found["replicas"]} == {5}
     assert own_console.get("/sandbox/groups/billing")["offsets"][0]["committed"] == 5
-    assert own_console.get("/topics") == [], "a tour leaves the real cluster alone"
+    assert own_console.get("/topics") == [], "a tour does not change the real cluster"
 
 
 def test_a_look_up_by_time_has_its_steps(own_console: Console) -> None:
@@ -62,7 +62,7 @@ def test_a_rebalance_has_its_causes(own_console: Console) -> None:
     assert "anna has partitions 0, 1, 2, 3, 4, 5" in steps[-1]["notes"][-1]
 
 
-def test_compaction_leaves_the_last_of_each_key(own_console: Console) -> None:
+def test_compaction_keeps_the_last_record_of_each_key_in_a_tour(own_console: Console) -> None:
     run_tour(own_console, "compaction")
     found = own_console.get("/sandbox/topics/users/partitions/0/compaction")
     closed = [each["key"] for each in found["records"] if not each["active"]]

@@ -1,4 +1,4 @@
-"""Dead letters that go back, and topics as JSON lines."""
+"""Dead letters that are sent back, and topics as JSON lines."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from support.console import Console
 
 @pytest.fixture
 def letters(console: Console) -> Console:
-    """A dead-letter topic: two letters from `orders`, one that does not say."""
+    """A dead-letter topic: two letters from `orders`, and one without an origin."""
     for name in ("orders", "other", "orders.dead-letters"):
         console.broker.topic(name).create(2)
     origin = [("ottla.origin.topic", b"orders"), ("ottla.error", b"bad"), ("trace", b"1")]
@@ -23,7 +23,7 @@ def letters(console: Console) -> Console:
     return console
 
 
-def test_a_preview_says_where_letters_would_go(letters: Console) -> None:
+def test_a_preview_shows_where_letters_would_be_sent(letters: Console) -> None:
     found = letters.ask("POST", "/topics/orders.dead-letters/redrive", {}).data
     assert found == {
         "preview": True,
@@ -34,7 +34,7 @@ def test_a_preview_says_where_letters_would_go(letters: Console) -> None:
     assert letters.broker.topic("orders").records() == []
 
 
-def test_letters_go_back_without_the_headers_of_the_dead_letter(letters: Console) -> None:
+def test_letters_are_sent_back_without_the_headers_of_the_dead_letter(letters: Console) -> None:
     body = {"preview": False, "to": "other"}
     found = letters.ask("POST", "/topics/orders.dead-letters/redrive", body).data
     assert found["to"] == [{"topic": "orders", "records": 2}, {"topic": "other", "records": 1}]

@@ -1,4 +1,4 @@
-"""The JSON API keeps what its OpenAPI description promises, whatever is sent to it."""
+"""The JSON API matches its OpenAPI description for any request."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ ENDLESS = r"/(tail|live|export|raw)$"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A broker with something in it: a topic, records, a group."""
+    """A broker with a topic, records and a group."""
     with ottla.serve(console=0, clock="virtual") as broker:
         broker.topic("orders").create(2)
         broker.topic("orders").append([("k", '{"id": 1}'), ("k", None)])
@@ -38,5 +38,5 @@ def address() -> Iterator[str]:
 @settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_an_answer_is_as_described(case: schemathesis.Case, address: str) -> None:
     if case.path_parameters and "topic" in case.path_parameters:
-        case.path_parameters["topic"] = "orders"  # a name that is made up does not exist
+        case.path_parameters["topic"] = "orders"  # an invented name does not exist
     case.call_and_validate(base_url=address, checks=KEPT)

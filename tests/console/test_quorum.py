@@ -1,4 +1,4 @@
-"""The metadata quorum in the console: voters, observers, lag, and controllers that end and start."""
+"""The metadata quorum in the console: voters, observers, lag, and controllers that stop and start."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import ottla
 from support.console import Console
 
 
-def test_any_cluster_tells_its_quorum(console: Console) -> None:
+def test_any_cluster_shows_its_quorum(console: Console) -> None:
     (broker,) = console.get("/overview")["brokers"]
     found = console.get("/quorum")
     assert found["leader"] == broker["broker"]

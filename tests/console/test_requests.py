@@ -17,7 +17,7 @@ from support.console import Console, served
 
 
 def events(url: str, until: Any) -> list[tuple[str, Any]]:
-    """What a stream of server-sent events says, up to the event for which `until` is true."""
+    """The events of a stream of server-sent events, up to the one for which `until` is true."""
     found: list[tuple[str, Any]] = []
     kind = ""
     with urlopen(url, timeout=30) as stream:
@@ -71,12 +71,12 @@ def test_live_requests_come_with_their_answers(own_console: Console) -> None:
     assert any(kind == "status" and data["missed"] == 0 for kind, data in found)
 
 
-def test_a_request_that_is_gone_is_not_found(own_console: Console) -> None:
+def test_a_request_that_was_dropped_is_not_found(own_console: Console) -> None:
     answer = own_console.ask("GET", "/requests/999999999")
     assert (answer.status, answer.data["error"]) == (404, "request 999999999 is no longer kept")
 
 
-def test_another_cluster_does_not_tell() -> None:
+def test_requests_of_another_cluster_are_not_shown() -> None:
     with (
         ottla.serve() as broker,
         served(lambda: ConsoleServer(lambda: broker.bootstrap, "127.0.0.1", 0)) as url,

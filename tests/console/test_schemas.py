@@ -1,4 +1,4 @@
-"""The schema registry in the console's API: the broker's own, and one that the command line names."""
+"""The schema registry in the console's API: the broker's own, and one given on the command line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_subjects_are_listed_checked_registered_and_deleted(console: Console) ->
     assert missing.status == 404 and "40401" in missing.data["error"]
 
 
-def test_a_subject_gets_a_compatibility_of_its_own(console: Console) -> None:
+def test_a_subject_gets_its_own_compatibility(console: Console) -> None:
     console.broker.registry.register("orders-value", ORDER)
 
     def level() -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""What a partition is made of, and how an offset or a time is found in it."""
+"""The parts of a partition, and how an offset or a time is found in it."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def lookup(console: Console, **query: int) -> Any:
     return console.get("/topics/t/partitions/0/lookup", **query)
 
 
-def test_segments_and_bounds(filled: Console) -> None:
+def test_segments_and_offset_bounds_are_shown(filled: Console) -> None:
     found = filled.get("/topics/t/partitions/0/storage")
     assert (found["start_offset"], found["high_watermark"], found["end_offset"]) == (0, 300, 300)
     bases = [each["base_offset"] for each in found["segments"]]
@@ -69,7 +69,7 @@ def test_batches_are_listed_from_an_offset_or_from_the_end(filled: Console) -> N
 
 def test_compaction_keeps_the_last_record_of_each_key(own_console: Console) -> None:
     topic = own_console.broker.topic("users")
-    # The cleaner would not run by itself: hardly anything of the log is dirty enough.
+    # The cleaner would not run by itself: too little of the log is dirty.
     topic.create(1, {"cleanup.policy": "compact", "segment.ms": "1000", "min.cleanable.dirty.ratio": "1"})
     for number in range(6):
         topic.append([(f"k{number % 2}", "x" * 400)])
@@ -79,7 +79,7 @@ def test_compaction_keeps_the_last_record_of_each_key(own_console: Console) -> N
     assert before["compacted"]
     assert len(before["records"]) == 6
     survivors = [each["offset"] for each in before["records"] if each["kept"]]
-    assert survivors == [2, 3, 4, 5], "the active segment is left alone"
+    assert survivors == [2, 3, 4, 5], "the active segment is not compacted"
     done = own_console.ask("POST", "/topics/users/partitions/0/compact", {}).data
     assert done["bytes_after"] < done["bytes_before"]
     after = own_console.get("/topics/users/partitions/0/compaction")

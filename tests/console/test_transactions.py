@@ -1,4 +1,4 @@
-"""Transactions in the console: the open ones, what they hold back, their history, and an abort."""
+"""Transactions in the console: open ones, what they block, their history, and an abort."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A group coordinator over a log in memory, with time that stands still until a test moves it."""
+"""A group coordinator over a log in memory, with a clock that stands still until a test advances it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class MemoryMetadata:
 
 
 class World:
-    """One coordinator with one partition, so that every group lives in the same shard."""
+    """One coordinator with one partition, so every group is in the same shard."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock(START_MS)
@@ -171,7 +171,7 @@ class World:
         self.coordinator.on_topics_changed(deleted=[name])
 
     def fresh(self) -> GroupShard:
-        """A new shard from the log alone."""
+        """A new shard, loaded only from the log."""
         shard = GroupShard(
             0,
             MemoryWriter(),
@@ -189,7 +189,7 @@ class World:
         self._name_ids(self.shard)
 
     def load(self, log: bytes) -> None:
-        """Lead a partition that holds these batches."""
+        """Become leader of a partition that contains these batches."""
         self.shard = self.coordinator.lead(0, self.writer, batches(log))
         self._name_ids(self.shard)
 
@@ -301,7 +301,7 @@ class World:
         retention_ms: int = -1,
         timestamp_ms: int = -1,
     ) -> dict[tuple[str, int], int]:
-        """The error codes by partition."""
+        """Returns the error codes by partition."""
         request = OffsetCommitRequest(
             group_id=group_id,
             generation_id_or_member_epoch=epoch,
@@ -344,7 +344,7 @@ class World:
         return answer.topics[0].partitions[0]
 
     def consumer(self, member_id: str, epoch: int, *, group_id: str = "n", version: int = 1, **fields: Any) -> Any:
-        """A ConsumerGroupHeartbeat; joins bring the mandatory fields."""
+        """A ConsumerGroupHeartbeat; joins include the mandatory fields."""
         if epoch == 0:
             fields = {"rebalance_timeout_ms": 30_000, "topic_partitions": [], **fields}
         owned = fields.pop("owned", None)
@@ -381,7 +381,7 @@ class World:
         except KafkaError as error:
             return error.code
 
-    # -- the consumer's own formats
+    # -- the formats of the consumer protocol
 
     @staticmethod
     def subscription(*topics: str, version: int = 1, owned: dict[str, list[int]] | None = None) -> bytes:
@@ -406,7 +406,7 @@ class World:
 
 
 def persisted(shard: GroupShard) -> dict[str, Any]:
-    """What a restart must bring back."""
+    """The state that a restart must restore."""
     groups: dict[str, Any] = {}
     for group_id, group in shard.groups.items():
         if group.type_name == "classic":

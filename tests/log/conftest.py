@@ -1,4 +1,4 @@
-"""Both disks through the same tests, and short ways to make batches and logs."""
+"""The same tests on both kinds of disks, and helpers to make batches and logs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def make_marker() -> Callable[..., Batch]:
 
 @pytest.fixture
 def open_t(disk: Disk, clock: ManualClock) -> Callable[..., Log]:
-    """Open partition `t-0`; keyword arguments that are settings go to its config."""
+    """Open partition `t-0`; keyword arguments that are settings are added to its config."""
 
     def open_it(**arguments: Any) -> Log:
         settings = {name: arguments.pop(name) for name in list(arguments) if name in LogConfig.__slots__}

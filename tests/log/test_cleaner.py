@@ -1,4 +1,4 @@
-"""Compaction of one log: what goes, what stays, and when."""
+"""Compaction of one log: what is removed, what stays, and when."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 
 
 class Bench:
-    """A compacted partition with its cleaner, under a clock that stands still."""
+    """A compacted partition with its cleaner, and a clock that stands still."""
 
     def __init__(self, disk: Disk, **settings: Any) -> None:
         self.disk = disk
@@ -97,7 +97,7 @@ class Bench:
         return info.first_offset
 
     def clean(self) -> int:
-        """Close the active segment and compact all that is dirty."""
+        """Close the active segment and compact everything that is dirty."""
         if self.log.active_segment.size:
             self.log.roll()
         return self.cleaner.run_until_clean()
@@ -148,7 +148,7 @@ def test_a_kept_record_keeps_time_headers_and_codec(bench: Callable[..., Bench])
         assert batch.codec == codec
         record = next(batch.records())
         assert (record.key, record.value, record.timestamp) == (b"k%d" % codec, b"v" * 300, START_MS + 1)
-        # As Kafka: the first kept record is the new base, the last offset is the old one.
+        # As in Kafka: the base offset is that of the first kept record, and the last offset does not change.
         assert (batch.base_timestamp, batch.max_timestamp, batch.last_offset_delta) == (START_MS + 1, START_MS + 1, 2)
 
 
@@ -171,11 +171,11 @@ def test_the_active_segment_is_not_touched(bench: Callable[..., Bench]) -> None:
     b.log.roll()
     b.append((b"a", b"3"))
     assert b.cleaner.run_until_clean() == 1
-    # The record in the active segment supersedes, but is not seen yet.
+    # The record in the active segment is newer, but the cleaner does not see it yet.
     assert b.offsets() == [1, 2]
 
 
-def test_tombstones_go_in_the_second_pass_after_their_time(bench: Callable[..., Bench]) -> None:
+def test_tombstones_are_removed_in_the_second_pass_after_their_time(bench: Callable[..., Bench]) -> None:
     b = bench(delete_retention_ms=1000)
     b.append((b"a", b"1"))
     b.append((b"a", None))
@@ -196,7 +196,7 @@ def test_tombstones_go_in_the_second_pass_after_their_time(bench: Callable[..., 
     assert b.offsets() == [2, 3, 4]
 
 
-def test_aborted_records_go_at_once_and_their_marker_later(bench: Callable[..., Bench]) -> None:
+def test_aborted_records_are_removed_before_their_marker(bench: Callable[..., Bench]) -> None:
     b = bench(delete_retention_ms=1000)
     b.append((b"a", b"keep"))
     b.append((b"a", b"no"), (b"b", b"no"), producer=7, transactional=True)
@@ -205,11 +205,11 @@ def test_aborted_records_go_at_once_and_their_marker_later(bench: Callable[..., 
     b.append((b"z", b"1"))
     assert b.log.aborted_transactions(0, 100)
     b.clean()
-    # An aborted record does not supersede.
+    # An aborted record does not replace an older one.
     assert b.offsets() == [0, marker, 4, 5]
     assert b.values() == {b"a": b"keep", b"c": b"1", b"z": b"1"}
     kept = next(batch for batch in b.batches() if batch.is_control)
-    assert kept.delete_horizon_ms is None  # its data was seen in this very pass
+    assert kept.delete_horizon_ms is None  # its records were seen in this same pass
     b.clock.advance(1000)
     b.append((b"y", b"1"))
     b.clean()
@@ -297,11 +297,11 @@ def test_the_last_batch_of_a_round_stays_to_keep_its_offset(bench: Callable[...,
     assert [(batch.base_offset, batch.record_count) for batch in b.batches()] == [(0, 1), (1, 0)]
 
 
-def test_dirty_ratio(bench: Callable[..., Bench]) -> None:
+def test_a_log_is_cleaned_above_the_dirty_ratio(bench: Callable[..., Bench]) -> None:
     b = bench(min_cleanable_dirty_ratio=0.5)
     for n in range(10):
         b.append((b"%d" % n, b"v" * 50))
-    assert b.clean() == 1  # nothing is clean: all of it is dirty
+    assert b.clean() == 1  # nothing is clean: the whole log is dirty
     b.append((b"x", b"v" * 50))
     assert b.clean() == 0
     for n in range(10):
@@ -310,7 +310,7 @@ def test_dirty_ratio(bench: Callable[..., Bench]) -> None:
     assert len(b.offsets()) == 11
 
 
-def test_min_compaction_lag(bench: Callable[..., Bench]) -> None:
+def test_records_younger_than_min_compaction_lag_stay(bench: Callable[..., Bench]) -> None:
     b = bench(min_compaction_lag_ms=1000)
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
@@ -322,7 +322,7 @@ def test_min_compaction_lag(bench: Callable[..., Bench]) -> None:
     assert b.offsets() == [1]
 
 
-def test_max_compaction_lag(bench: Callable[..., Bench]) -> None:
+def test_a_log_is_cleaned_after_max_compaction_lag(bench: Callable[..., Bench]) -> None:
     b = bench(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=5000)
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
@@ -345,7 +345,7 @@ def test_small_segments_are_merged(bench: Callable[..., Bench]) -> None:
     b.clean()
     assert len(b.log.segments) == 2
     assert b.offsets() == [*range(50, 61)]
-    # Reads that start in a gap continue at the next record there is.
+    # Reads that start in a gap continue at the next existing record.
     assert next(batch.base_offset for batch in b.log.batches(3)) == 50
     assert len(b.log.read(3, 10_000).records) > 0
 
@@ -360,7 +360,7 @@ def test_groups_are_bounded_by_size_indexes_and_offsets() -> None:
     assert bases(Source(0, 1, 30, 0), Source(1, 1, 30, 0)) == [[0], [1]]
     assert bases(Source(0, 1, 0, 30), Source(1, 1, 0, 30)) == [[0], [1]]
     assert bases(Source(0, 1, 0, 0), Source(1 << 31, 1, 0, 0)) == [[0], [1 << 31]]
-    # An empty one has no offsets to be indexed.
+    # An empty segment has no offsets to index.
     assert bases(Source(0, 1, 0, 0), Source(1 << 31, 0, 0, 0)) == [[0, 1 << 31]]
     assert bases(Source(0, 500, 0, 0), Source(1, 1, 0, 0)) == [[0], [1]]
 
@@ -378,7 +378,7 @@ def test_a_full_map_takes_several_rounds(bench: Callable[..., Bench]) -> None:
     assert b.offsets() == sorted(b.offsets())
 
 
-def test_a_batch_with_more_keys_than_the_map_holds(bench: Callable[..., Bench]) -> None:
+def test_a_batch_with_more_keys_than_the_map_holds_is_cleaned(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.settings.map_bytes = BYTES_PER_ENTRY * 10
     b.append(*[(b"%d" % n, b"1") for n in range(50)])
@@ -413,7 +413,7 @@ def test_a_long_key_is_not_taken_for_its_digest() -> None:
     assert offsets.get(digest(b"k" * 40)) == -1
 
 
-def test_compact_and_delete(bench: Callable[..., Bench]) -> None:
+def test_compact_and_delete_compacts_and_expires(bench: Callable[..., Bench]) -> None:
     b = bench(delete=True, retention_ms=10_000, file_delete_delay_ms=5)
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
@@ -427,13 +427,13 @@ def test_compact_and_delete(bench: Callable[..., Bench]) -> None:
     assert b.cleaner.delete_old_segments() >= 1
     assert b.offsets() == []
     assert b.log.log_start_offset == 3
-    # The checkpoint lies below the log's start now; that is nothing to speak of.
+    # The checkpoint is now below the log's start, which is normal.
     b.append((b"a", b"3"))
     b.clean()
     assert b.offsets() == [3]
 
 
-def test_an_empty_segment_keeps_its_place(bench: Callable[..., Bench]) -> None:
+def test_an_empty_segment_keeps_its_base_offset(bench: Callable[..., Bench]) -> None:
     b = bench(segment_bytes=300)
     for n in range(8):
         b.append((b"a", b"%d" % n * 100))
@@ -445,7 +445,7 @@ def test_an_empty_segment_keeps_its_place(bench: Callable[..., Bench]) -> None:
     assert b.log.read(0, 1000).records
 
 
-def test_checkpoint_and_restart(bench: Callable[..., Bench]) -> None:
+def test_a_restart_continues_at_the_checkpoint(bench: Callable[..., Bench]) -> None:
     b = bench()
     b.append((b"a", b"1"))
     b.append((b"a", b"2"))
@@ -559,7 +559,7 @@ def test_a_reader_of_replaced_segments_finishes(bench: Callable[..., Bench]) -> 
     before = bytes(region.read())  # type: ignore[union-attr]
     b.clean()
     assert bytes(region.read()) == before  # type: ignore[union-attr]
-    if not isinstance(b.disk, MemoryDisk):  # which is kept by its readers, and not for a time
+    if not isinstance(b.disk, MemoryDisk):  # which its readers keep, not a timer
         assert [name for name in b.disk.scan("t-0") if name.endswith(".deleted")]
         assert {delay_ms for delay_ms, _ in b.scheduled} == {60_000}
     region.pin()  # type: ignore[union-attr]
@@ -632,4 +632,4 @@ def test_a_batch_that_decompresses_to_much_is_cleaned_in_little_memory(bench: Ca
     finally:
         tracemalloc.stop()
     assert b.offsets() == [*range(20, 40)]
-    assert peak < 20 << 20, "40 MB are in the batch, and 20 MB stay"
+    assert peak < 20 << 20, "the batch has 40 MB, of which 20 MB stay"

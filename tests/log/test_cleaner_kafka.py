@@ -1,4 +1,5 @@
-"""Apache Kafka and we compact the same log: the same batches are left, byte for byte where no clock is in them."""
+"""Apache Kafka and Ottla compact the same log: the same batches remain, and they are identical except for clock
+times."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def run(*command: str, **environment: str) -> str:
 
 
 class Oracle:
-    """An Apache Kafka whose topic is compacted when we say so: until then its policy is to keep everything."""
+    """An Apache Kafka whose topic is compacted when the test says so. Until then its policy keeps everything."""
 
     def __init__(self, base: Path) -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
@@ -59,8 +60,9 @@ class Oracle:
         }
         self.admin.create_topics([NewTopic(TOPIC, 1, 1, config=config)])[TOPIC].result(60)
         # Kafka starts a segment when a batch is more than `segment.ms` later than the segment's first one. Markers have
-        # the time of the clock; were records behind it, a segment that a marker begins would never end, and the cleaner
-        # would find nothing to do. So records are ahead of the clock (an hour is allowed), and only `roll` moves them.
+        # the time of the clock. If records were older than that, a segment that begins with a marker would never end,
+        # and the cleaner would find nothing to do. So records are ahead of the clock (an hour is allowed), and only
+        # `roll` moves them.
         self.now_ms = SystemClock().now_ms() + AHEAD_MS
 
     def set_policy(self, policy: str) -> None:
@@ -102,7 +104,7 @@ class Oracle:
         return self.end_offset(IsolationLevel.READ_COMMITTED) == self.end_offset(IsolationLevel.READ_UNCOMMITTED)
 
     def compact(self, to: Path) -> int:
-        """Keep a copy of the log as it is, have Kafka compact it, and say how far it did."""
+        """Keep a copy of the log, let Kafka compact it, and return how far it got."""
         before = self.cleaned_to()
         wait_for(self.is_settled, "the end of the transactions", 300)
         shutil.copytree(self.base / "logs" / f"{TOPIC}-0", to / f"{TOPIC}-0")
@@ -161,7 +163,7 @@ def summary(batch: Batch) -> tuple[object, ...]:
 
 
 def write_everything(oracle: Oracle, round_number: int) -> None:
-    """Superseded keys within and across batches, tombstones, codecs, transactions with either end, sequences."""
+    """Overwritten keys within and across batches, tombstones, codecs, committed and aborted transactions, sequences."""
     from confluent_kafka import Producer
 
     quiet = {**oracle.where, "linger.ms": 50}

@@ -1,4 +1,4 @@
-"""Compaction against a plain list: whatever is written, cleaned and restarted, no key loses its newest value."""
+"""Compaction against a plain list: no key loses its newest value after any writes, cleanings and restarts."""
 
 from __future__ import annotations
 
@@ -170,12 +170,12 @@ class CleanerMachine(RuleBasedStateMachine):
             assert len(result.records) or not any(o >= offset for o, _ in self.surviving())
 
     def teardown(self) -> None:
-        """Tombstones, and markers without records, do not stay for ever."""
+        """Tombstones, and markers without records, do not stay forever."""
         if not hasattr(self, "log"):
             return
         for producer in list(self.undecided):
             self.end_one(producer, commit=False)
-        for producer in list(self.sequences):  # their last batches move on to the active segment
+        for producer in list(self.sequences):  # their last batches move to the active segment
             self.batch([(b"last-%d" % producer, b"")], producer)
         for n in range(4):
             self.batch([(b"unique-%d" % n, b"")])
@@ -196,11 +196,11 @@ TestCleaner.settings = settings(deadline=None, max_examples=40, stateful_step_co
 
 
 class Crash(BaseException):
-    """The power went out."""
+    """The machine lost power."""
 
 
 class CrashingDisk:
-    """A memory disk on which nothing happens any more from the N-th change on."""
+    """A memory disk that stops at the N-th change."""
 
     CHANGES = frozenset(
         {"append", "truncate", "fsync", "mkdir", "rename", "write_atomic", "touch", "sync_folder", "remove"}
@@ -275,7 +275,7 @@ def write_dirty_log(disk: Any, clock: ManualClock) -> tuple[LogManager, LogClean
 
 
 def visible(log: Log) -> tuple[dict[bytes | None, bytes | None], dict[int, int], int]:
-    """What a reader of committed records ends up with, what producers are remembered by, and the log's end."""
+    """The final records of a reader of committed records, the producer state, and the log's end."""
     aborted = [(t.producer_id, t.first_offset, t.last_offset) for t in log.aborted_transactions(0, 1 << 40)]
     values = {}
     for batch in log.batches(0):
@@ -317,7 +317,7 @@ def test_a_crash_at_any_change_to_the_disk_loses_nothing() -> None:
         cleaner.run_until_clean()
         assert not cleaner.uncleanable
         assert visible(log) == wanted, fail_at
-        # Half of the segments may have been in place: then more was known to be superseded, never less kept.
+        # Half of the segments may already be replaced. Then more records were known to be old, but none was lost.
         assert {b.base_offset for b in log.batches(0) if b.record_count and not b.is_control} <= set(cleaned)
     else:
         raise AssertionError("the cleaning never ended")

@@ -1,4 +1,4 @@
-"""The disk seam: the same behaviour in memory and on a disk, and what only a disk can do wrong."""
+"""The disk interface: the same behaviour in memory and on a disk, and the errors that only a disk has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_regions_name_a_part_of_a_file(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("size", range(9))
-def test_truncate_then_append(disk: Disk, size: int) -> None:
+def test_an_append_after_a_truncation_is_read_back(disk: Disk, size: int) -> None:
     file = disk.open("a")
     for piece in (b"ab", b"cdef", b"gh"):
         file.append([piece])
@@ -67,7 +67,7 @@ def test_a_reader_of_memory_keeps_its_bytes() -> None:
     assert bytes(seen) == b"first"
 
 
-def test_folders(disk: Disk) -> None:
+def test_folders_are_created_listed_renamed_and_removed(disk: Disk) -> None:
     disk.mkdir("t-0")
     disk.open("t-0/1.log").append([b"abc"])
     disk.touch("t-0/empty")
@@ -116,7 +116,8 @@ def test_a_file_in_use_keeps_its_handle(tmp_path: Path) -> None:
 
 
 def test_a_closed_file_is_forgotten(tmp_path: Path) -> None:
-    """A broker below its limit of handles never closes one for another: nothing else would forget a removed segment."""
+    """A broker below its handle limit never closes a handle for another, so nothing else would forget a removed
+    segment."""
     disk = PosixDisk(tmp_path)
     kept = disk.open("kept")
     kept.append([b"x"])
@@ -131,7 +132,7 @@ def test_a_closed_file_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("buffers", [[b"new"], [b"n", b"ew"], [b"n", b"e"] * 1500])
-def test_a_failed_append_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffers: list[bytes]) -> None:
+def test_a_failed_append_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, buffers: list[bytes]) -> None:
     disk = PosixDisk(tmp_path)
     file = disk.open("a")
     file.append([b"old"])
@@ -165,7 +166,7 @@ def test_a_short_write_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     disk.close()
 
 
-def test_more_buffers_than_one_writev_takes(tmp_path: Path) -> None:
+def test_more_buffers_than_one_writev_accepts_are_written(tmp_path: Path) -> None:
     disk = PosixDisk(tmp_path)
     file = disk.open("a")
     file.append([b"%04d" % n for n in range(3000)])
@@ -195,7 +196,7 @@ def test_a_memory_disk_is_locked_too() -> None:
         disk.lock()
 
 
-def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path) -> None:
+def test_an_unwritable_folder_gives_one_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(KafkaStorageError, match="creation of"):
         PosixDisk(tmp_path / "file" / "data").mkdir("")

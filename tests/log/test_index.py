@@ -1,4 +1,4 @@
-"""Indexes against a sorted list, across the borders of pages, and with what Kafka or a crash leaves behind."""
+"""Indexes against a sorted list, across page boundaries, and in the state that Kafka or a crash leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def filled(disk: Disk, count: int, base: int = 1000) -> OffsetIndex:
 
 @pytest.mark.parametrize("reopened", [False, True])
 @pytest.mark.parametrize("count", COUNTS)
-def test_lookup(disk: Disk, count: int, reopened: bool) -> None:
+def test_a_lookup_equals_that_in_a_sorted_list(disk: Disk, count: int, reopened: bool) -> None:
     index = filled(disk, count)
     if reopened:
         index.close()

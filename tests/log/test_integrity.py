@@ -1,4 +1,4 @@
-"""Files of a partition that are gone or damaged: reported, and never read as if nothing were missing."""
+"""Missing or damaged files of a partition are reported, and never read as if nothing were missing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Folder:
         return open_log(self.disk, "t", 0, config, ManualClock(START_MS), clean=clean, recovery_point=0)
 
     def fill(self, make: Callable[[int], Batch] = lambda n: batch(b"%d" % n)) -> list[int]:
-        """Records 0 to 39, one a batch; the base offsets of the segments."""
+        """Writes records 0 to 39, one per batch. Returns the base offsets of the segments."""
         log = self.open()
         for number in range(40):
             log.append([make(number)], 0)
@@ -66,14 +66,14 @@ def folder(tmp_path: Path) -> Folder:
 
 @pytest.mark.parametrize("suffixes", [("log", "index", "timeindex"), ("log",)])
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_middle_segment_is_reported_and_not_stepped_over(
+def test_a_missing_middle_segment_is_reported_and_not_skipped(
     folder: Folder, caplog: pytest.LogCaptureFixture, suffixes: tuple[str, ...], clean: bool
 ) -> None:
     bases = folder.fill()
     folder.remove(bases[2], *suffixes)
     log = folder.open(clean=clean)
     if not clean:
-        assert log.log_end_offset == 40, "recovery throws nothing away that is whole"
+        assert log.log_end_offset == 40, "recovery removes no intact data"
     assert log.missing == [(bases[2], bases[3])]
     assert f"offsets {bases[2]} to {bases[3] - 1} are missing" in caplog.text
     assert f"ottla topics alter t --delete-records-before 0:{bases[3]}" in caplog.text
@@ -100,13 +100,13 @@ def test_gaps_from_compaction_are_not_reported_as_missing(folder: Folder, caplog
     folder.remove(bases[2], "log", "index", "timeindex")
     log = folder.open(COMPACTED)
     assert not log.missing
-    assert log.read(bases[2], 100_000).records, "the next record that is there"
+    assert log.read(bases[2], 100_000).records, "the next existing record"
     log.close()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_a_log_that_was_compacted_once_keeps_its_gaps(folder: Folder) -> None:
-    """A batch from which records are gone shows it, when the policy is another by now."""
+    """A batch from which records were removed shows it, even after the policy has changed."""
     bases = folder.fill(lambda n: batch(last_offset_delta=2) if n == 0 else batch())
     folder.remove(bases[2], "log", "index", "timeindex")
     log = folder.open()
@@ -114,7 +114,9 @@ def test_a_log_that_was_compacted_once_keeps_its_gaps(folder: Folder) -> None:
     log.close()
 
 
-def test_in_a_compacted_log_an_index_without_its_log_tells(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+def test_in_a_compacted_log_an_index_without_its_log_reveals_the_loss(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
     bases = folder.fill()
     folder.remove(bases[2], "log")
     log = folder.open(COMPACTED)
@@ -127,7 +129,7 @@ def test_in_a_compacted_log_an_index_without_its_log_tells(folder: Folder, caplo
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex"])
 @pytest.mark.parametrize("which", [0, 2, -1])
-def test_a_folder_in_the_place_of_a_file_takes_the_partition_offline(folder: Folder, suffix: str, which: int) -> None:
+def test_a_folder_instead_of_a_file_takes_the_partition_offline(folder: Folder, suffix: str, which: int) -> None:
     bases = folder.fill()
     path = folder.file(bases[which], suffix)
     path.unlink(missing_ok=True)
@@ -138,7 +140,9 @@ def test_a_folder_in_the_place_of_a_file_takes_the_partition_offline(folder: Fol
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_the_rest_of_a_data_folder_starts(folder: Folder, caplog: pytest.LogCaptureFixture, clean: bool) -> None:
+def test_the_other_partitions_of_a_data_folder_start(
+    folder: Folder, caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
     bases = folder.fill()
     other = open_log(folder.disk, "other", 0, SMALL, ManualClock(START_MS))
     other.append([batch()], 0)
@@ -177,7 +181,7 @@ def damaged(entries: bytes, how: str) -> bytes:
 @pytest.mark.parametrize(
     "how", ["cut short", "empty", "rubbish", "another producer", "another offset", "another version"]
 )
-def test_a_damaged_index_of_aborted_transactions_is_made_again(
+def test_a_damaged_index_of_aborted_transactions_is_rebuilt(
     folder: Folder, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     log = folder.open()

@@ -1,4 +1,4 @@
-"""Kafka's own tools read our files, and we read a folder that Kafka wrote."""
+"""Kafka's tools read Ottla's files, and Ottla reads a folder that Kafka wrote."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_dump_log_reads_every_kind_of_file(jars: str, tmp_path: Path) -> None:
     assert set(re.findall(r"compresscodec: (\w+)", plain)) == {"none", "gzip", "snappy", "lz4", "zstd"}
     assert "endTxnMarker: ABORT" in plain
     assert "producerId: 2 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty" in plain
-    # the tool says so of every segment that does not start at offset 0, also of Kafka's own
+    # the tool reports this for every segment that does not start at offset 0, even for Kafka's own
     assert set(re.findall(r"(-?\d+) is followed by", plain)) == {"-1"}
     assert re.search(r"version: 0 producerId: 1 firstOffset: \d+ lastOffset: \d+ lastStableOffset: \d+", plain)
 
 
 @pytest.fixture(scope="module")
 def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, Path]]:
-    """{clean: folder}: what Kafka leaves after SIGTERM, and what a machine that dies would have left before it."""
+    """{clean: folder}: the folder after SIGTERM, and the folder that a machine crash before it would leave."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -98,7 +98,7 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     kafka = Kafka(base)
     try:
         where = {"bootstrap.servers": kafka.bootstrap}
-        # The records are from long ago: half a minute after its start Kafka would begin to remove them.
+        # The records are from long ago: half a minute after its start Kafka would start to remove them.
         kept = {"segment.bytes": "1048576", "retention.ms": "-1"}
         topics = [NewTopic("plain", 1, 1, config=kept), NewTopic("tx", 1, 1)]
         admin = AdminClient(where)
@@ -129,7 +129,7 @@ def kafka_folders(jars: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_folder_that_kafka_wrote(kafka_folders: dict[bool, Path], tmp_path: Path, clean: bool) -> None:
+def test_a_folder_that_kafka_wrote_is_read(kafka_folders: dict[bool, Path], tmp_path: Path, clean: bool) -> None:
     shutil.copytree(kafka_folders[clean], tmp_path / "data")
     disk = PosixDisk(tmp_path / "data")
     manager = LogManager(disk, lambda _: LogConfig(), ManualClock(START_MS), new_token=lambda: "0" * 32)

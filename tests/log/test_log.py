@@ -1,4 +1,4 @@
-"""Appending, reading, rolling, looking up by offset and by time, retention, truncation."""
+"""Appends, reads, rolls, lookups by offset and by time, retention and truncation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fill(log: Log, make_batch: Make, count: int, **arguments: int) -> None:
     log.update_high_watermark(log.log_end_offset)
 
 
-def test_append_stamps_and_reports(open_t: Open, make_batch: Make) -> None:
+def test_an_append_sets_offsets_and_reports_them(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     first = log.append([make_batch(3)], leader_epoch=4)
     assert (first.first_offset, first.last_offset, first.duplicate) == (0, 2, False)
@@ -53,7 +53,7 @@ def test_batches_of_one_buffer_are_written_unchanged(open_t: Open, make_batch: M
 def test_an_empty_partition_costs_no_files(open_t: Open, make_batch: Make, disk: Disk) -> None:
     log = open_t()
     log.close()
-    if not isinstance(disk, MemoryDisk):  # memory knows a file once it was opened
+    if not isinstance(disk, MemoryDisk):  # the memory disk lists a file once it was opened
         assert disk.scan("t-0") == {}
     log = open_t(clean=True)
     assert log.log_end_offset == 0
@@ -76,7 +76,7 @@ def test_read_starts_at_the_batch_that_holds_the_offset(open_t: Open, make_batch
         assert len(region) == min(10 * size, 200 * size - region.position)
 
 
-def test_read_limits(open_t: Open, make_batch: Make) -> None:
+def test_reads_keep_their_limits(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     for _ in range(5):
         log.append([make_batch(2)])
@@ -103,7 +103,7 @@ def test_a_read_stays_in_one_segment(open_t: Open, make_batch: Make) -> None:
     assert (len(first.records), first.segment_base_offset) == (3 * size, 0)
     middle = log.read(9, 1 << 20, up_to_offset=13)
     assert (len(middle.records), middle.segment_base_offset) == (2 * size, 6)
-    # 13 is in the middle of a batch that is not readable as a whole
+    # 13 is in the middle of a batch that is not completely readable
     assert len(log.read(12, 1 << 20, up_to_offset=13).records) == 0
 
 
@@ -172,7 +172,7 @@ def test_an_append_larger_than_a_segment_is_refused(open_t: Open, make_batch: Ma
     assert log.log_end_offset == 0
 
 
-def test_offset_for_timestamp(open_t: Open, make_batch: Make) -> None:
+def test_the_first_offset_of_a_timestamp_is_found(open_t: Open, make_batch: Make) -> None:
     log = open_t(segment_bytes=2000, index_interval_bytes=100)
     assert log.offset_for_timestamp(0) is None
     assert log.offset_for_timestamp(OffsetTimestamp.MAX_TIMESTAMP) is None
@@ -200,7 +200,7 @@ def test_max_timestamp_is_the_record_not_the_batch(open_t: Open, make_batch: Mak
 
 @pytest.mark.parametrize("codec", [0, 1])
 def test_offset_for_timestamp_in_an_old_format(disk: Disk, open_t: Open, make_batch: Make, codec: int) -> None:
-    """The folder of a broker before 0.11, which continues in today's format."""
+    """The folder of a broker older than 0.11, which continues in the current format."""
     records = [Record(n, START_MS + 10 * n, b"k", b"v") for n in range(5)]
     disk.mkdir("t-0")
     disk.open(f"t-0/{0:020d}.log").append([build_message_set(records, 1, codec)])
@@ -215,7 +215,7 @@ def test_offset_for_timestamp_in_an_old_format(disk: Disk, open_t: Open, make_ba
     assert log.offset_for_timestamp(START_MS) == TimestampedOffset(START_MS + 20, 2, -1)
 
 
-def test_records_out_of_time_order(open_t: Open, make_batch: Make) -> None:
+def test_records_out_of_time_order_are_found_by_timestamp(open_t: Open, make_batch: Make) -> None:
     log = open_t(index_interval_bytes=1)
     for timestamp in (50, 10, 30, 70, 20):
         log.append([make_batch(1, timestamp=START_MS + timestamp)])
@@ -292,7 +292,7 @@ def test_truncate_to(open_t: Open, make_batch: Make, contents: Callable[[Log], l
     log = open_t(segment_bytes=500, index_interval_bytes=100)
     fill(log, make_batch, 20)
     assert log.truncate_to(40) is False
-    assert log.truncate_to(25) is True  # in the middle of the batch 24..25, which goes as a whole
+    assert log.truncate_to(25) is True  # in the middle of the batch 24..25, which is removed as a whole
     assert (log.log_end_offset, log.high_watermark) == (25, 25)
     assert contents(log)[-1][0] == 23
     log.append([make_batch(2)])
@@ -387,7 +387,7 @@ def test_tail_reads_do_not_touch_the_disk(open_t: Open, make_batch: Make, monkey
 def test_a_lookup_reads_the_same_in_a_small_and_a_large_log(
     open_t: Open, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost of a read in the middle is counted in bytes read: an index page and a probe of the log."""
+    """The cost of a read in the middle is measured in bytes read: an index page and a part of the log."""
     log = open_t(index_interval_bytes=64)
     kind = type(log.active_segment.log)
     read = [0]

@@ -1,4 +1,4 @@
-"""A data folder as a whole: whose it is, opening, checkpoints, deleting, stopping."""
+"""A whole data folder: its identity, opening, checkpoints, deletion and stops."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def test_a_foreign_folder_is_refused_untouched(disk: Disk, clock: ManualClock) -
 
 
 @pytest.mark.parametrize("text", ["version=9\ncluster.id=c\nnode.id=1\n", "version=1\n", "node.id=x\nversion=1\n"])
-def test_meta_properties_that_cannot_be_understood(disk: Disk, text: str) -> None:
+def test_invalid_meta_properties_are_refused(disk: Disk, text: str) -> None:
     disk.write_atomic("meta.properties", text.encode())
     with pytest.raises(KafkaStorageError, match=r"meta.properties cannot be understood"):
         checkpoints.MetaProperties.read(disk)
 
 
-def test_meta_properties_as_kafka_writes_them(disk: Disk) -> None:
+def test_meta_properties_of_kafka_are_read(disk: Disk) -> None:
     disk.write_atomic(
         "meta.properties", b"#\n#Mon Nov 16 04:20:40 UTC 2026\nnode.id=1\ndirectory.id=yGO\nversion=1\ncluster.id=AC\n"
     )
@@ -116,7 +116,7 @@ def test_logs_come_back_after_a_clean_stop(start: Start, make_batch: Make, disk:
     assert (reopened.log_start_offset, reopened.high_watermark, reopened.log_end_offset) == (5, 8, 10)
     assert (reopened.recovery_point, reopened.topic_id) == (10, TOPIC_ID)
     assert again.get("a.b-c", 3) is None
-    # what was never opened keeps what the checkpoints said
+    # logs that were never opened keep their checkpoints
     again.close()
     third = start()
     assert checkpoints.read_offsets(disk, "replication-offset-checkpoint")["a.b-c", 0] == 8
@@ -189,7 +189,9 @@ def test_stray_partitions_are_renamed(start: Start, disk: Disk, caplog: pytest.L
     again.close()
 
 
-def test_folders_that_are_no_partitions_are_ignored(start: Start, disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_folders_that_are_not_partitions_are_ignored(
+    start: Start, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
     start().close()
     disk.mkdir("lost+found")
     manager = start()
@@ -264,7 +266,8 @@ def test_rolls_are_flushed_in_the_background(disk: Disk, clock: ManualClock, mak
 def test_after_a_crash_only_what_was_not_flushed_is_read_again(
     tmp_path: Path, clock: ManualClock, make_batch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rolls are noted after seconds, not once a minute; what a recovery has read is flushed, so the next has less."""
+    """Rolls are checkpointed after seconds, not once a minute. Recovered data is flushed, so the next recovery reads
+    less."""
     disk = PosixDisk(tmp_path / "data")
     timer = Timer(clock)
     read: list[int] = []
@@ -313,7 +316,7 @@ def test_after_a_crash_only_what_was_not_flushed_is_read_again(
     for _ in range(2):
         again.append([make_batch(2)])
     work()
-    start()  # the rolls were flushed but not noted yet
+    start()  # the rolls were flushed but not checkpointed yet
     assert read == [8, 10, 12]
     work()
     clock.advance(RECOVERY_POINT_DELAY_MS)
@@ -352,11 +355,11 @@ def test_checkpoints_are_written_in_the_background_and_only_when_they_changed(
     manager.close()  # does not wait for a thread
     assert checkpoints.read_offsets(disk, path) == {("t", 0): 3}
     disk.remove(path)
-    jobs.pop()()  # and what comes late does not write over it
+    jobs.pop()()  # and a late write does not overwrite it
     assert not disk.exists(path)
 
 
-def test_checkpoint_files(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
+def test_checkpoint_files_are_written_and_checked(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     assert checkpoints.read_offsets(disk, "x") == {}
     checkpoints.write_offsets(disk, "x", {("a", 0): 5, ("b.c", 12): 0})
     assert disk.read_bytes("x") == b"0\n2\na 0 5\nb.c 12 0\n"
@@ -371,7 +374,7 @@ def test_checkpoint_files(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
         assert "x is malformed" in caplog.text
 
 
-def test_broken_partition_metadata_and_markers(disk: Disk) -> None:
+def test_broken_partition_metadata_and_markers_are_tolerated(disk: Disk) -> None:
     disk.mkdir("t-0")
     assert checkpoints.read_partition_metadata(disk, "t-0") is None
     for broken in (b"", b"version: 0\n", b"version: 0\ntopic_id: ???", b"\xff"):

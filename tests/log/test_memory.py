@@ -1,4 +1,4 @@
-"""Files in memory: chunks, what they cost, and when they are freed."""
+"""Files in memory: their chunks, their cost, and when they are freed."""
 
 from __future__ import annotations
 

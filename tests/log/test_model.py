@@ -1,4 +1,5 @@
-"""The log against a plain list, with stops of both kinds at any step, and with a disk that fails at any operation."""
+"""The log against a plain list, with clean and unclean stops at any step, and with a disk that fails at any
+operation."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def batch_of(
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`records[i]` is the timestamp of offset i; batches are what truncation cuts at."""
+    """`records[i]` is the timestamp of offset i; truncation cuts at batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +227,7 @@ TestLog.settings = settings(deadline=None, max_examples=40, stateful_step_count=
 
 
 class FailingDisk:
-    """A memory disk whose N-th operation fails, and every one after it until it is repaired."""
+    """A memory disk whose N-th operation fails, like every later one until it is repaired."""
 
     WRITES = frozenset({"append", "truncate", "fsync", "mkdir", "rename", "write_atomic", "touch", "sync_folder"})
 
@@ -269,7 +270,8 @@ class FailingFile:
 
 
 def test_every_operation_of_the_disk_may_fail() -> None:
-    """What was acknowledged is there after the restart, and nothing that was refused; N = 1, 2, 3 … operations in."""
+    """After the restart, all acknowledged records exist and no refused ones; the disk fails after N = 1, 2, 3 …
+    operations."""
     finished = False
     for fail_at in range(1, 400):
         disk = FailingDisk(fail_at)
@@ -287,7 +289,7 @@ def test_every_operation_of_the_disk_may_fail() -> None:
             except KafkaStorageError:
                 refused.add(START_MS + n)
                 if n % 3 == 0:
-                    disk.left = 1 << 30  # there is room again
+                    disk.left = 1 << 30  # the disk has room again
             assert log.log_end_offset == len(acknowledged)
         if not disk.broken:
             finished = True

@@ -1,4 +1,4 @@
-"""Logs that change their folder while they are written: nothing is lost, and nothing is half there."""
+"""Logs that move to another folder while they are written: nothing is lost, and nothing is left incomplete."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL_SEGMENTS = 4_000
 
 
 class World:
-    """A log in the first of two folders; work in the background is done when the test says so."""
+    """A log in the first of two folders; background work runs when the test says so."""
 
     def __init__(self, folder: Path) -> None:
         self.disk = MultiDirDisk([str(folder / "one"), str(folder / "two")])
@@ -123,7 +123,7 @@ def test_a_log_continues_in_another_folder(world: World, make_batch: Make) -> No
     assert world.moves.under_way() == [] and world.moved == [KEY]
     assert world.disk.part_of("t-0") is world.two
     assert [name.rpartition("-")[2] for name in world.names(world.one)] == ["delete"]
-    assert bytes(region.read()) == before[: len(region)], "an answer under way is sent from the same bytes"
+    assert bytes(region.read()) == before[: len(region)], "an answer in flight is sent from the same bytes"
     world.log.append([make_batch(5)])
     after = world.content()
     assert after[: len(before)] == before and world.log.log_end_offset == 215
@@ -133,7 +133,7 @@ def test_a_log_continues_in_another_folder(world: World, make_batch: Make) -> No
 
 
 def test_changes_during_a_move_are_copied(world: World, make_batch: Make, monkeypatch: Any) -> None:
-    """Random work on a log between the rounds of its moves to and fro."""
+    """Random operations on a log between the rounds of its moves back and forth."""
     monkeypatch.setattr(moves_module, "_REST_BYTES", 1_500)
     rng = random.Random(7)
     appended: dict[int, bytes] = {}
@@ -163,7 +163,7 @@ def test_changes_during_a_move_are_copied(world: World, make_batch: Make, monkey
 
 
 def test_a_file_that_was_replaced_is_copied_again(world: World, make_batch: Make) -> None:
-    """As compaction does: the same name, another file, and here even of the same size."""
+    """As compaction does: a new file with the same name, and here even the same size."""
     for _ in range(20):
         world.log.append([make_batch(5, size=100)])
     world.moves.start(KEY, world.two)
@@ -213,7 +213,7 @@ def test_a_cancelled_move_leaves_nothing(world: World, make_batch: Make) -> None
     assert (world.names(world.one), world.names(world.two), world.moved) == (["t-0"], [], [])
     world.moves.start(KEY, world.two)
     world.moves.start(KEY, world.two)
-    assert len(world.jobs) == 1, "it is already moving there"
+    assert len(world.jobs) == 1, "it is already being moved there"
     world.logs.delete(*KEY)
     world.moves.cancel(KEY)
     world.work()
@@ -237,7 +237,7 @@ def test_a_disk_that_fails_leaves_the_log_where_it_is(world: World, make_batch: 
     assert len(world.content()) == world.log.size_bytes
 
 
-def test_a_log_comes_back_if_its_copy_cannot_take_its_place(world: World, make_batch: Make, monkeypatch: Any) -> None:
+def test_a_log_stays_if_its_copy_cannot_replace_it(world: World, make_batch: Make, monkeypatch: Any) -> None:
     world.log.append([make_batch(5)])
     before = world.content()
     world.moves.start(KEY, world.two)

@@ -33,7 +33,7 @@ def test_a_duplicate_of_the_last_five_batches_gets_its_first_offset(open_t: Open
         assert (again.first_offset, again.last_offset, again.duplicate) == (2 * n, 2 * n + 1, True)
         assert again.append_time_ms == START_MS + n + 1
     assert log.log_end_offset == 14
-    with pytest.raises(OutOfOrderSequenceNumber):  # the sixth last is forgotten
+    with pytest.raises(OutOfOrderSequenceNumber):  # the sixth batch from the end is forgotten
         log.append([make_batch(2, producer=(9, 0, 2))])
     assert log.log_end_offset == 14
 
@@ -62,7 +62,7 @@ def test_an_unknown_producer_may_start_anywhere(open_t: Open, make_batch: Make) 
     assert log.append([make_batch(1, producer=(9, 3, 501))]).first_offset == 1
 
 
-def test_epochs(open_t: Open, make_batch: Make) -> None:
+def test_an_old_epoch_is_fenced_and_a_new_one_starts_at_0(open_t: Open, make_batch: Make) -> None:
     log = open_t()
     log.append([make_batch(1, producer=(9, 1, 0))])
     with pytest.raises(InvalidProducerEpoch):
@@ -151,14 +151,16 @@ def test_markers_are_fenced(open_t: Open, make_batch: Make, make_marker: Make) -
     assert log.log_end_offset == 2
 
 
-def test_a_late_marker_of_transaction_version_2(open_t: Open, make_batch: Make, make_marker: Make) -> None:
+def test_a_marker_of_transaction_version_2_needs_a_newer_epoch(
+    open_t: Open, make_batch: Make, make_marker: Make
+) -> None:
     log = open_t()
     log.append([make_batch(1, producer=(1, 5, 0), transactional=True)])
     with pytest.raises(InvalidProducerEpoch):
         log.append([make_marker(1, 5, commit=True)], origin=Origin.COORDINATOR, transaction_version=2)
     for _ in range(2):  # the second is the coordinator's retry
         log.append([make_marker(1, 6, commit=True)], origin=Origin.COORDINATOR, transaction_version=2)
-    # the client continues with the raised epoch from sequence 0
+    # the client continues with the bumped epoch from sequence 0
     with pytest.raises(InvalidProducerEpoch):
         log.append([make_batch(1, producer=(1, 5, 1), transactional=True)])
     assert log.append([make_batch(1, producer=(1, 6, 0), transactional=True)]).first_offset == 3
@@ -183,7 +185,7 @@ def test_state_survives_a_clean_stop(open_t: Open, make_batch: Make, make_marker
     log.update_high_watermark(log.log_end_offset)
     assert (log.first_unstable_offset, log.last_stable_offset) == (4, 4)
     assert log.append([make_batch(2, producer=(1, 0, 2))]).first_offset == 2
-    with pytest.raises(OutOfOrderSequenceNumber):  # Kafka's snapshots remember one batch
+    with pytest.raises(OutOfOrderSequenceNumber):  # Kafka's snapshots contain one batch
         log.append([make_batch(2, producer=(1, 0, 0))])
     with pytest.raises(TransactionCoordinatorFenced):
         log.append([make_marker(3, 0, commit=True, coordinator_epoch=5)], origin=Origin.COORDINATOR)
@@ -235,7 +237,7 @@ def test_truncation_restores_the_producer_state(open_t: Open, make_batch: Make) 
     assert (log.first_unstable_offset, log.producers.producers) == (None, {})
 
 
-def test_expiry(open_t: Open, make_batch: Make, clock: ManualClock) -> None:
+def test_idle_producers_expire(open_t: Open, make_batch: Make, clock: ManualClock) -> None:
     log = open_t(producer_id_expiration_ms=1000)
     log.append([make_batch(1, producer=(1, 0, 0))])
     log.append([make_batch(1, producer=(2, 0, 0), transactional=True)])
@@ -283,7 +285,7 @@ def test_a_restart_forgets_no_producer_whose_records_were_deleted(open_t: Open, 
         assert log.append([make_batch(2, producer=(1, 0, 0))]).duplicate is True
 
 
-def test_snapshot_bytes() -> None:
+def test_snapshots_are_read_back_and_damage_is_noticed() -> None:
     state = ProducerState(77, 3)
     state.coordinator_epoch = 4
     state.last_timestamp = START_MS
@@ -312,7 +314,7 @@ def test_a_batch_that_waits_for_its_transaction_delays_later_batches(open_t: Ope
     assert log.append([make_batch(1, producer=(9, 0, 3))]).first_offset == 0
     with pytest.raises(OutOfOrderSequenceNumber):  # a batch outside a transaction frees nothing
         log.append([make_batch(1, producer=(9, 0, 4))])
-    # The first of several counts; a new epoch starts again; an older one changes nothing.
+    # The first of several batches counts. A newer epoch starts again; an older one changes nothing.
     log.producers.begins(9, 1, 2, bumps=False, now_ms=START_MS)
     log.producers.begins(9, 1, 0, bumps=False, now_ms=START_MS)
     log.producers.begins(9, 1, 1, bumps=False, now_ms=START_MS)

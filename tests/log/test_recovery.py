@@ -1,4 +1,4 @@
-"""What an unclean stop, a torn write, a lost or broken file leave behind, and that the log opens all the same."""
+"""The log opens after an unclean stop, a torn write, and with a lost or damaged file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def name(offset: int, kind: str) -> str:
     return f"t-0/{offset:020d}.{kind}"
 
 
-def test_truncation_at_every_byte_of_the_last_batch(
+def test_a_last_batch_cut_at_any_byte_is_removed(
     open_t: Open, make_batch: Make, disk: Disk, contents: Contents, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = open_t()
@@ -59,7 +59,7 @@ def test_truncation_at_every_byte_of_the_last_batch(
 
 
 @pytest.mark.parametrize("position", [0, 8, 16, 17, 30, 60, 70])
-def test_a_flipped_bit_in_the_last_batch(
+def test_a_last_batch_with_a_flipped_bit_is_cut(
     open_t: Open, make_batch: Make, disk: Disk, contents: Contents, position: int
 ) -> None:
     log = open_t()
@@ -91,7 +91,7 @@ def test_corruption_in_the_middle_cuts_everything_after(
 
 
 def move(disk: Disk, segment: int, position: int, offset: int) -> None:
-    """Give the batch at a position another offset, which no checksum covers."""
+    """Change the offset of the batch at a position; no checksum covers it."""
     data = bytearray(disk.read_bytes(name(segment, "log")))
     data[position : position + 8] = offset.to_bytes(8, "big", signed=True)
     disk.write_atomic(name(segment, "log"), bytes(data))
@@ -102,7 +102,7 @@ def move(disk: Disk, segment: int, position: int, offset: int) -> None:
 def test_a_damaged_offset_loses_no_other_batch(
     open_t: Open, make_batch: Make, disk: Disk, segment: int, shift: int
 ) -> None:
-    """As in Kafka: all is kept, since the batches behind it are sound."""
+    """As in Kafka, everything is kept, because the batches after it are valid."""
     log = open_t(segment_bytes=500, index_interval_bytes=100)
     fill(log, make_batch, 7)
     size = log.segments[0].size // 4
@@ -133,8 +133,10 @@ def test_duplicate_batches_at_the_end_are_cut(open_t: Open, make_batch: Make, di
 
 
 @pytest.mark.parametrize(("magic", "is_kept"), [(0, False), (1, False), (3, True), (66, True), (130, False)])
-def test_a_damaged_magic(open_t: Open, make_batch: Make, disk: Disk, magic: int, is_kept: bool) -> None:
-    """As in Kafka, for which all from 2 on are the format of today, with a checksum that does not cover the magic."""
+def test_a_damaged_magic_byte_is_handled_as_in_kafka(
+    open_t: Open, make_batch: Make, disk: Disk, magic: int, is_kept: bool
+) -> None:
+    """As in Kafka, which reads all values from 2 on as the current format. Its checksum does not cover the magic."""
     log = open_t()
     fill(log, make_batch, 4)
     data = bytearray(disk.read_bytes(name(0, "log")))
@@ -221,7 +223,7 @@ def test_corrupt_time_indexes_do_not_mislead(open_t: Open, make_batch: Make, dis
     assert found.offset == 50
 
 
-def test_indexes_that_kafka_preallocated(open_t: Open, make_batch: Make, disk: Disk) -> None:
+def test_indexes_that_kafka_preallocated_are_read(open_t: Open, make_batch: Make, disk: Disk) -> None:
     log = open_t(index_interval_bytes=150)
     fill(log, make_batch, 50)
     log.close()
@@ -245,7 +247,9 @@ def test_an_orphaned_index_is_removed(open_t: Open, make_batch: Make, disk: Disk
     assert not disk.exists(name(77, "index"))
 
 
-def test_leftovers_of_deletion_and_cleaning(open_t: Open, make_batch: Make, disk: Disk, contents: Contents) -> None:
+def test_leftovers_of_deletion_and_cleaning_are_removed(
+    open_t: Open, make_batch: Make, disk: Disk, contents: Contents
+) -> None:
     log = open_t()
     fill(log, make_batch, 3)
     log.close()
@@ -260,7 +264,7 @@ def test_an_interrupted_swap_is_finished(open_t: Open, make_batch: Make, disk: D
     log = open_t(segment_bytes=200)
     fill(log, make_batch, 4)
     log.close()
-    # compaction of the first three segments kept only the batch at offset 4
+    # the compaction of the first three segments kept only the batch at offset 4
     for kind in ("log", "index", "timeindex"):
         disk.write_atomic(name(0, kind + ".swap"), disk.read_bytes(name(4, kind)) if kind == "log" else b"")
     again = open_t(clean=True, segment_bytes=200)
@@ -280,7 +284,7 @@ def test_a_log_that_ends_before_its_start_restarts(
     assert again.append([make_batch(1)]).first_offset == 100
 
 
-def test_epochs_come_from_the_batches_when_their_file_is_lost(
+def test_epochs_are_read_from_the_batches_if_their_file_is_lost(
     open_t: Open, make_batch: Make, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = open_t()
@@ -312,7 +316,7 @@ def test_messages_of_old_formats_are_recovered_too(open_t: Open, disk: Disk, clo
     assert log.read(3, 10).records.position == len(message(0, 0)) * 2 + len(message(1, 1))
 
 
-def test_a_folder_with_only_an_empty_log(open_t: Open, disk: Disk) -> None:
+def test_a_folder_with_only_an_empty_log_opens(open_t: Open, disk: Disk) -> None:
     disk.mkdir("t-0")
     disk.touch(name(42, "log"))
     log = open_t(clean=False)
@@ -326,13 +330,13 @@ def test_crc_helper_is_crc32c() -> None:
 def test_an_aborted_transaction_survives_a_power_loss(
     open_t: Open, make_batch: Make, make_marker: Make, disk: Disk
 ) -> None:
-    """The marker is flushed before its entry of the transaction index is written: a recovery makes it again."""
+    """The marker is flushed before its entry in the transaction index is written. A recovery writes the entry again."""
     log = open_t(flush_messages=1)
     log.append([make_batch(1, producer=(5, 0, 0), transactional=True)])
     log.append([make_marker(5, 0, commit=False)], origin=Origin.COORDINATOR)
     noted = log.recovery_point
     log.roll()
-    disk.write_atomic(name(0, "txnindex"), b"")  # what the disk has of it
+    disk.write_atomic(name(0, "txnindex"), b"")  # the part that is on the disk
     again = open_t(clean=False, recovery_point=noted)
     assert [(a.producer_id, a.first_offset) for a in again.aborted_transactions(0, 2)] == [(5, 0)]
     log.append([make_batch(1)])

@@ -1,4 +1,4 @@
-"""Retention by time, size and start offset, seen from the files, and logs that nobody has opened."""
+"""Retention by time, size and start offset, as the files show it, and of logs that were never opened."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ def shelf(disk: Disk, make_batch: Callable[..., Batch]) -> Callable[..., Shelf]:
     return lambda **settings: Shelf(disk, make_batch, **settings)
 
 
-def test_by_time_the_newest_record_of_a_segment_counts(shelf: Callable[..., Shelf]) -> None:
+def test_retention_by_time_uses_the_newest_record_of_a_segment(shelf: Callable[..., Shelf]) -> None:
     s = shelf(retention_ms=10_000)
-    s.clock.advance(10_001)  # the first batch's last record is 1 ms younger than its first
+    s.clock.advance(10_001)  # the last record of the first batch is 1 ms newer than its first
     assert s.manager.delete_old_segments() == 0
     s.clock.advance(1)
     assert s.manager.delete_old_segments() == 1
     assert s.log.log_start_offset == 2
     s.clock.advance(3999)
     assert s.manager.delete_old_segments() == 3
-    # The active segment goes too, after an empty one has taken its place.
+    # The active segment is deleted too, after an empty one has replaced it.
     s.clock.advance(1)
     assert s.manager.delete_old_segments() == 1
     assert (s.log.log_start_offset, s.log.log_end_offset, len(s.log.segments)) == (10, 10, 1)
     assert s.manager.delete_old_segments() == 0
 
 
-def test_by_size_no_more_is_deleted_than_needed(shelf: Callable[..., Shelf]) -> None:
+def test_retention_by_size_deletes_no_more_than_needed(shelf: Callable[..., Shelf]) -> None:
     s = shelf()
     one = s.log.segments[0].size
     s.config.retention_bytes = 3 * one + 1
@@ -83,7 +83,7 @@ def test_by_size_no_more_is_deleted_than_needed(shelf: Callable[..., Shelf]) -> 
     assert s.log.size_bytes == 0
 
 
-def test_by_start_offset_whole_segments_are_deleted(shelf: Callable[..., Shelf]) -> None:
+def test_retention_by_start_offset_deletes_whole_segments(shelf: Callable[..., Shelf]) -> None:
     s = shelf(delete=False)
     s.log.advance_log_start_offset(3)
     assert s.manager.delete_old_segments() == 1
@@ -161,7 +161,7 @@ def test_an_unopened_log_is_examined_once(shelf: Callable[..., Shelf], monkeypat
         ({"delete": False, "retention_bytes": 0, "retention_ms": 0}, 0, False),
     ],
 )
-def test_an_unopened_log_is_judged_by_its_files(
+def test_retention_of_an_unopened_log_reads_its_files(
     shelf: Callable[..., Shelf], settings: dict[str, Any], start: int, due: bool
 ) -> None:
     s = shelf()

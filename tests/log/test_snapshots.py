@@ -1,4 +1,4 @@
-"""Snapshots of disks: what is written later reaches neither the snapshot nor the disks that were restored from it."""
+"""Snapshots of disks: later writes change neither the snapshot nor the disks that were restored from it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +72,7 @@ def test_disks_with_one_origin_do_not_see_each_other(new_disk: NewDisk) -> None:
     assert content(disk) == {"0.log": b"abcdef"}
 
 
-def test_a_failed_append_takes_nothing_from_a_snapshot(new_disk: NewDisk) -> None:
+def test_a_failed_append_does_not_change_a_snapshot(new_disk: NewDisk) -> None:
     disk = new_disk("a")
     log = disk.open("0.log")
     log.append([b"abcdef"])
@@ -89,11 +89,11 @@ def test_a_file_without_other_names_is_not_copied(tmp_path: Path) -> None:
     disk.open("0.log").append([b"abc"])
     state = disk.snapshot()
     inode = (tmp_path / "a/0.log").stat().st_ino
-    assert disk.open("0.log").pread(3, 0) == b"abc", "reading alone"
+    assert disk.open("0.log").pread(3, 0) == b"abc", "reads do not copy"
     state.close()
     disk.open("0.log").append([b"d"])
     assert (tmp_path / "a/0.log").stat().st_ino == inode
-    assert [path.name for path in tmp_path.iterdir()] == ["a"], "a closed snapshot leaves nothing behind"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"], "a closed snapshot keeps nothing"
 
 
 def test_kinds_of_disks_do_not_mix(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_several_data_folders_have_no_snapshots(tmp_path: Path) -> None:
         MultiDirDisk([str(tmp_path / "a"), str(tmp_path / "b")]).snapshot()
 
 
-def test_a_log_manager_goes_on_after_a_snapshot_that_is_like_a_clean_stop(
+def test_a_log_manager_continues_after_a_snapshot_that_is_like_a_clean_stop(
     new_disk: NewDisk, clock: ManualClock, make_batch: Callable[..., Batch]
 ) -> None:
     disk = new_disk("a")

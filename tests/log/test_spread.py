@@ -1,4 +1,4 @@
-"""Several data folders as one disk: where partitions go, and what each folder says of its own."""
+"""Several data folders as one disk: where partitions are placed, and which files each folder has."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def manager_of(disk: MultiDirDisk) -> LogManager:
     return manager
 
 
-def test_a_new_partition_goes_to_the_folder_with_the_fewest(spread: Spread) -> None:
+def test_a_new_partition_is_placed_in_the_folder_with_the_fewest(spread: Spread) -> None:
     disk = spread()
     disk.mkdir(METADATA_FOLDER)
     for number in range(7):
@@ -54,7 +54,7 @@ def test_a_new_partition_goes_to_the_folder_with_the_fewest(spread: Spread) -> N
     disk.rename("t-1", "t-1.0-delete")
     assert place(disk, "t-1.0-delete") == "two"
     disk.mkdir("u-0")
-    assert place(disk, "u-0") == "two"  # what is given up does not count
+    assert place(disk, "u-0") == "two"  # a partition marked for deletion does not count
     disk.remove_tree("t-1.0-delete")
     disk.mkdir("u-1")
     assert place(disk, "u-1") == "two"
@@ -92,7 +92,7 @@ def test_a_partition_in_two_folders_is_refused(spread: Spread, tmp_path: Path) -
         spread().scan("")
 
 
-def test_the_metadata_may_have_a_folder_of_its_own(spread: Spread) -> None:
+def test_the_metadata_may_have_its_own_folder(spread: Spread) -> None:
     disk = spread("one", "two", metadata="elsewhere")
     disk.mkdir(METADATA_FOLDER)
     disk.mkdir("t-0")
@@ -100,7 +100,7 @@ def test_the_metadata_may_have_a_folder_of_its_own(spread: Spread) -> None:
     disk.mkdir("t-2")
     assert place(disk, METADATA_FOLDER) == "elsewhere"
     assert [place(disk, f"t-{number}") for number in range(3)] == ["one", "two", "one"]
-    # Where it is found, it is: a changed setting does not begin another cluster.
+    # It stays where it is found: a changed setting does not create another cluster.
     assert place(spread("one", "two", "elsewhere"), METADATA_FOLDER) == "elsewhere"
 
 
@@ -113,7 +113,7 @@ def test_each_folder_has_its_own_checkpoints(spread: Spread) -> None:
     one, two, three = disk.parts()
     assert two.read_bytes("some-checkpoint") == b"0\n2\nt 1 11\nt 4 14\n"
     assert checkpoints.read_offsets(disk, "some-checkpoint") == offsets
-    # Of a partition that was moved its old folder may still tell.
+    # The old folder of a moved partition may still have a checkpoint for it.
     three.write_atomic("some-checkpoint", b"0\n2\nt 2 12\nt 1 99\n")
     assert checkpoints.read_offsets(disk, "some-checkpoint") == offsets
     one.remove("some-checkpoint")
@@ -137,7 +137,7 @@ def test_each_folder_has_its_own_meta_properties(spread: Spread) -> None:
 def test_a_stop_is_clean_only_if_every_folder_says_so(spread: Spread, tmp_path: Path) -> None:
     manager_of(spread("one", "two")).close()
     grown = manager_of(spread())
-    assert grown.clean_start, "a new folder has nothing to be recovered"
+    assert grown.clean_start, "a new folder has nothing to recover"
     grown.close()
     (tmp_path / "two" / checkpoints.CLEAN_STOP_FILE).unlink()
     assert not manager_of(spread()).clean_start

@@ -1,7 +1,7 @@
-"""Brings in the whole package before any test here.
+"""Imports the whole package before any test of this folder.
 
-`pytester` forgets, after a test, every module that was imported during it. A part of the package that came back as a
-second copy would not know the classes and handlers of the first, and later tests in the same process would suffer.
+`pytester` forgets, after a test, every module that was imported during it. A module that is imported a second time
+would not know the classes and handlers of the first copy, and later tests in the same process would fail.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The plugin in test runs of its own."""
+"""The plugin in separate test runs."""
 
 import pytest
 
@@ -68,13 +68,13 @@ CLIENTS = """
 """
 
 
-def test_with_every_client(project: pytest.Pytester) -> None:
+def test_the_fixtures_work_with_every_client(project: pytest.Pytester) -> None:
     project.makepyfile(test_it=CLIENTS)
     passed(project, 3)
 
 
 @pytest.mark.parametrize("options", [("-n", "2"), ("-n", "2", "--ottla-shared")])
-def test_under_xdist(project: pytest.Pytester, options: tuple[str, ...]) -> None:
+def test_the_plugin_works_with_xdist(project: pytest.Pytester, options: tuple[str, ...]) -> None:
     project.makepyfile(
         test_it=CLIENTS,
         test_where="""
@@ -95,7 +95,7 @@ def test_under_xdist(project: pytest.Pytester, options: tuple[str, ...]) -> None
     assert len(brokers) == (1 if "--ottla-shared" in options else len(workers))
 
 
-def test_asynchronous_tests(project: pytest.Pytester) -> None:
+def test_asynchronous_tests_use_the_fixtures(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
         import pytest
@@ -119,7 +119,7 @@ def test_asynchronous_tests(project: pytest.Pytester) -> None:
     passed(project, 2)
 
 
-def test_unittest_classes(project: pytest.Pytester) -> None:
+def test_unittest_classes_use_the_fixtures(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
         import unittest
@@ -222,7 +222,7 @@ def test_a_marked_test_keeps_the_options_of_the_suite(project: pytest.Pytester) 
     passed(project, 2)
 
 
-def test_a_failed_test_shows_what_was_there(project: pytest.Pytester) -> None:
+def test_a_failed_test_shows_the_topics_and_groups_of_its_broker(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
         from helpers import confluent
@@ -270,7 +270,7 @@ def test_a_failed_expectation_shows_the_line_of_the_test_only(project: pytest.Py
     result.stdout.no_fnmatch_line("*raise AssertionError*")
 
 
-def test_on_another_broker(project: pytest.Pytester) -> None:
+def test_tests_run_on_another_broker(project: pytest.Pytester) -> None:
     project.makepyfile(
         test_it="""
         import pytest
@@ -316,7 +316,7 @@ def test_on_another_broker(project: pytest.Pytester) -> None:
 
 
 def test_clusters(project: pytest.Pytester) -> None:
-    """In synchronous and asynchronous tests, in unittest classes, made to order; and what a failed test shows."""
+    """In synchronous and asynchronous tests, in unittest classes, with options, and in the report of a failed test."""
     project.makepyfile(
         test_it="""
         import unittest
@@ -423,7 +423,7 @@ REGISTRY = """
 
 
 @pytest.mark.parametrize("way", ["own", "shared", "elsewhere"])
-def test_subjects_end_with_their_test(project: pytest.Pytester, way: str) -> None:
+def test_subjects_are_deleted_after_their_test(project: pytest.Pytester, way: str) -> None:
     project.makepyfile(REGISTRY)
     if way == "own":
         passed(project, 2)

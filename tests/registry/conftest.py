@@ -20,7 +20,7 @@ from support.schema_log import MemoryLog
 
 
 class Api:
-    """Calls the registry as an HTTP library would, without one."""
+    """Calls the registry as an HTTP library would, without HTTP."""
 
     def __init__(self, log: MemoryLog | None = None) -> None:
         self.log = log or MemoryLog(now_ms=lambda: 1_700_000_000_000)
@@ -34,13 +34,13 @@ class Api:
         return asyncio.run(self.registry.handle(Request(method, split.path, query, data, **more)))
 
     def ok(self, method: str, path: str, body: Any = None) -> Any:
-        """The body of an answer that has to be a good one."""
+        """The body of an answer that must be a success."""
         answer = self.send(method, path, body)
         assert answer.status in (200, 204), answer
         return answer.body
 
     def error(self, method: str, path: str, body: Any = None) -> tuple[int, int, str]:
-        """Status, error code and message of an answer that has to be an error."""
+        """The status, error code and message of an answer that must be an error."""
         answer = self.send(method, path, body)
         assert answer.status >= 400, answer
         assert set(answer.body) == {"error_code", "message"}
@@ -64,7 +64,7 @@ def api() -> Api:
 
 @pytest.fixture
 def make_api() -> type[Api]:
-    """For registries on a log of one's own."""
+    """Makes registries on a given log."""
     return Api
 
 
@@ -142,6 +142,6 @@ def http() -> Iterator[HttpServer]:
 
 @pytest.fixture
 def confluent_client() -> Iterator[Callable[..., SchemaRegistryClient]]:
-    """Makes clients of Confluent's library: an address, and more options under their names. Closes them at the end."""
+    """Makes clients of Confluent's library from an address and options by name. Closes them at the end."""
     with ExitStack() as clients:
         yield lambda url, options=None: clients.enter_context(SchemaRegistryClient({"url": url, **(options or {})}))

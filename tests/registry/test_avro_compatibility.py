@@ -1,4 +1,4 @@
-"""Avro: every rule, both ways. Each row was checked against Apache Avro 1.12.1."""
+"""Avro: every rule, in both directions. Each row was checked against Apache Avro 1.12.1."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def mapping(values: Any) -> dict[str, Any]:
 
 
 A = field("a")
-# What changes, the old schema, the new one, what BACKWARD reports (new reads old), what FORWARD does (old reads new).
+# The change, the old schema, the new one, and the findings of BACKWARD (new reads old) and FORWARD (old reads new).
 ROWS: list[tuple[str, Any, Any, list[str], list[str]]] = [
     ("nothing", record(A), record(A), [], []),
     ("field with default added", record(A), record(A, field("b", default=1)), [], []),
@@ -130,7 +130,7 @@ def test_recursive_schemas_end() -> None:
     assert [found.path for found in old.cannot_read(new, False)] == ["/fields/0/type"]
 
 
-def test_a_field_that_stands_for_two_fields_of_the_writer_ends_the_comparison() -> None:
+def test_a_field_that_matches_two_fields_of_the_writer_ends_the_comparison() -> None:
     old = parse(record(A, field("b")))
     new = parse(record(field("c"), field("b", aliases=["a"])))
     messages = [found.render("new", "old") for found in new.cannot_read(old, False)]

@@ -1,4 +1,4 @@
-"""Avro: what is a schema, and the text it is stored as."""
+"""Avro: which schemas are valid, and the text that is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parse(value: Any, new: bool = True) -> AvroSchema:
     return AvroSchema.parse(Source(value if isinstance(value, str) else json.dumps(value), new=new))
 
 
-# Each as given and as Apache Avro's Java library prints it.
+# Each schema as given and as Apache Avro's Java library prints it.
 CANONICAL = [
     ('{"type": "string"}', '"string"'),
     (' [ "null" , {"type":"long"} ] ', '["null","long"]'),
@@ -53,11 +53,11 @@ CANONICAL = [
 
 
 @pytest.mark.parametrize(("given", "wanted"), CANONICAL)
-def test_canonical_text(given: str, wanted: str | None) -> None:
+def test_the_canonical_text_is_that_of_apache_avro(given: str, wanted: str | None) -> None:
     text = parse(given).canonical()
     assert text == (wanted or given)
     assert parse(text).canonical() == text
-    # Another implementation takes it for the same schema.
+    # Another implementation reads it as the same schema.
     to_canonical = fastavro.schema.to_parsing_canonical_form
     assert to_canonical(json.loads(text)) == to_canonical(json.loads(given))
 
@@ -72,7 +72,7 @@ def test_normalizing_orders_properties_and_aliases() -> None:
     )
 
 
-# Each as given and as Confluent's Java library normalises it.
+# Each schema as given and as Confluent's Java library normalises it.
 NORMALIZED = [
     (
         '{"type":"record","name":"R","fields":[{"name":"a","type":"double","default":0},{"name":"b","type":'
@@ -84,7 +84,7 @@ NORMALIZED = [
         '{"name":"d","type":{"type":"map","values":"double"},"default":{"y":2.0,"z":1.0}},'
         '{"name":"e","type":{"type":"record","name":"S","fields":[{"name":"f","type":"double"}]},"default":{"f":7.0}}]}',
     ),
-    # Not a decimal to Avro, so that precision and scale are properties like others.
+    # Not a decimal in Avro, so precision and scale are ordinary properties.
     (
         '{"type":"long","scale":2,"precision":4,"prop":1,"logicalType":"decimal"}',
         '{"type":"long","logicalType":"decimal","precision":4,"prop":1,"scale":2}',
@@ -160,7 +160,7 @@ def test_invalid_schemas_are_refused(given: Any, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_a_stored_schema_is_read_with_its_old_mistakes() -> None:
+def test_a_stored_schema_may_have_mistakes_that_are_now_refused() -> None:
     value = {
         "type": "record",
         "name": "R",
@@ -170,7 +170,7 @@ def test_a_stored_schema_is_read_with_its_old_mistakes() -> None:
     assert parse(value, new=False).canonical() == json.dumps(value, separators=(",", ":"))
 
 
-def test_a_default_that_contains_itself_ends() -> None:
+def test_the_check_of_a_default_that_contains_itself_ends() -> None:
     field = {"name": "r", "type": "R", "default": {}}
     with pytest.raises(InvalidSchema):
         parse({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, field]})
@@ -199,7 +199,7 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
             parse(nested(depth))
 
 
-def test_many_fields_take_little_time() -> None:
+def test_a_schema_with_many_fields_is_parsed_quickly() -> None:
     fields = [{"name": f"f{number}", "type": "string"} for number in range(5_000)]
     schema = parse({"type": "record", "name": "R", "fields": fields})
     random.Random(1).shuffle(fields)

@@ -61,7 +61,7 @@ def field(name: str, number: int, type_: int, **more: Any) -> FieldDescriptorPro
 
 @pytest.fixture(scope="module")
 def order_class() -> Any:
-    """A message with an import of its own, a map, a oneof, an optional field and nested types, as protoc makes it."""
+    """A message with an import, a map, a oneof, an optional field and nested types, as protoc generates it."""
     pool = descriptor_pool.DescriptorPool()
     common = FileDescriptorProto(name="shop/common.proto", package="shop.common", syntax="proto3")
     common.message_type.add(name="Address").field.append(field("street", 1, 9))
@@ -151,7 +151,7 @@ def test_every_serializer_with_every_subject_name_strategy(
     assert http.registry.skipped == []
 
 
-def test_a_reader_with_another_client_and_another_schema(make_client: Any, client: SchemaRegistryClient) -> None:
+def test_a_reader_can_use_another_client_and_another_schema(make_client: Any, client: SchemaRegistryClient) -> None:
     data = AvroSerializer(client, AVRO)({"id": 5}, context())
     reader = AvroDeserializer(make_client(), AVRO_2)
     assert reader(data, context()) == {"id": 5, "note": "-"}
@@ -163,7 +163,7 @@ def test_use_latest_version(http: Any, make_client: Any, client: SchemaRegistryC
     second = client.register_schema("orders-value", Schema(AVRO_2, "AVRO"))
     data = AvroSerializer(client, AVRO, conf=latest)({"id": 5, "note": "x"}, context())
     assert int.from_bytes(data[1:5], "big") == second
-    # Protobuf asks for the descriptor then, and for those of all references.
+    # Protobuf then asks for the descriptor, and for those of all references.
     topic = context("proto")
     first = ProtobufSerializer(order_class, client, PLAIN)(make_order(order_class), topic)
     fresh = make_client()
@@ -175,7 +175,7 @@ def test_use_latest_version(http: Any, make_client: Any, client: SchemaRegistryC
     assert json.loads(data[5:]) == {"id": 1}
 
 
-def test_use_latest_with_metadata(client: SchemaRegistryClient) -> None:
+def test_the_latest_version_is_chosen_by_metadata(client: SchemaRegistryClient) -> None:
     for number, text in (("1", AVRO), ("2", AVRO_2)):
         metadata = Metadata(None, MetadataProperties({"major": number}), None)
         client.register_schema("orders-value", Schema(text, "AVRO", metadata=metadata))
@@ -184,7 +184,7 @@ def test_use_latest_with_metadata(client: SchemaRegistryClient) -> None:
     assert int.from_bytes(data[1:5], "big") == 1
 
 
-def test_not_registered_and_not_allowed_to(client: SchemaRegistryClient) -> None:
+def test_an_unregistered_schema_is_refused_without_auto_registration(client: SchemaRegistryClient) -> None:
     with pytest.raises(SchemaRegistryError) as caught:
         AvroSerializer(client, AVRO, conf={"auto.register.schemas": False})({"id": 5}, context())
     assert (caught.value.http_status_code, caught.value.error_code) == (404, 40401)
@@ -219,10 +219,10 @@ def test_protobuf_references_are_registered_by_the_serializer(client: SchemaRegi
     assert "map<string, common.Address> to = 2;" in text and "optional string id = 1;" in text
 
 
-def test_ids_in_headers(client: SchemaRegistryClient) -> None:
+def test_ids_can_be_sent_in_headers(client: SchemaRegistryClient) -> None:
     headers: list[Any] = []
     topic = context(headers=headers)
-    # The client takes values of up to five bytes for broken ones.
+    # The client treats values of up to five bytes as invalid.
     value = {"id": 5, "note": "a long one"}
     data = AvroSerializer(client, AVRO_2, conf={"schema.id.serializer": header_schema_id_serializer})(value, topic)
     assert data == b"\n\x14a long one" and headers[0][0] == "__value_schema_id"
@@ -245,7 +245,7 @@ def test_an_association_chooses_the_subject(http: Any, client: SchemaRegistryCli
     assert any(request.startswith("GET /associations/resources/") for request in http.requests)
 
 
-def test_the_client_itself(client: SchemaRegistryClient) -> None:
+def test_every_call_of_the_client_works(client: SchemaRegistryClient) -> None:
     first = client.register_schema("s", Schema(AVRO, "AVRO"))
     assert client.register_schema("s", Schema(AVRO_2, "AVRO"), normalize_schemas=True) == 2
     assert client.get_schema(first).schema_str == AVRO
@@ -280,7 +280,7 @@ def test_fifty_clients_with_one_schema_get_one_id(http: Any, make_client: Any) -
     assert len(http.log.records) == 3
 
 
-def test_the_asynchronous_client(http: Any, order_class: Any) -> None:
+def test_the_asynchronous_client_works(http: Any, order_class: Any) -> None:
     async def run() -> None:
         client = AsyncSchemaRegistryClient({"url": http.url})
         try:

@@ -1,4 +1,4 @@
-"""`broker.registry`: register, look up, assert, decode, trouble, and clean up, wherever the broker runs."""
+"""`broker.registry`: register, look up, assert, decode, inject faults and clean up, for every kind of broker."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def fetch(url: str) -> Any:
         return json.load(answer)
 
 
-def test_all_means_all_contexts(broker: Any) -> None:
+def test_all_subjects_include_those_of_all_contexts(broker: Any) -> None:
     registry = broker.registry
     registry.register("orders-value", ORDER)
     registry.register(":.staging:orders-value", ORDER)
@@ -70,7 +70,7 @@ def test_all_means_all_contexts(broker: Any) -> None:
     assert [each.subject for each in registry.all("orders")] == ["orders-value"]
 
 
-def test_all_ends_with_a_registry_without_pages() -> None:
+def test_listing_all_subjects_ends_on_a_registry_without_pages() -> None:
     answer = [{"subject": "s", "version": number, "id": number, "schema": '"int"'} for number in (1, 2)]
     client = RegistryClient(lambda method, path, body: answer)
     assert [each.version for each in client.all()] == [1, 2]
@@ -148,7 +148,7 @@ def test_records_that_a_serializer_wrote_are_decoded(broker: Any, confluent_clie
     assert topic.wait_for(lambda record: record.offset == 0 and record.decoded["id"] == 7)
 
 
-def test_values_go_through_every_format(broker: Any) -> None:
+def test_values_are_encoded_and_decoded_in_every_format(broker: Any) -> None:
     registry = broker.registry
     registry.register("avro", ORDER)
     registry.register("json", JSON, "JSON")
@@ -206,7 +206,7 @@ def test_protobuf_messages_are_found_by_their_path(broker: Any) -> None:
         "raw": b"\xff",
         "at": "1970-01-01T00:00:01Z",
     }
-    # The entries of a map are nested messages too, and come where Protobuf's compiler puts them.
+    # The entries of a map are nested messages too, in the order of Protobuf's compiler.
     assert registry.decode(start + b"\x04\x02\x02" + b"\x09" + b"\0" * 8) in ({"price": 0.0}, {"key": "", "value": ANY})
     with pytest.raises(ValueError, match=r"no message at \[9\]"):
         registry.decode(start + b"\x02\x12")
@@ -231,7 +231,7 @@ def test_references_and_guids_are_followed(broker: Any) -> None:
     assert topic.decoded() == [{"id": b"ab"}, {"id": b"\0\0"}, {"items": [{"n": 1}]}]
 
 
-def test_requests_can_be_troubled(broker: Any) -> None:
+def test_requests_can_be_delayed_and_fail(broker: Any) -> None:
     registry = broker.registry
     registry.register("s", ORDER)
     with registry.faults.error("GET /subjects*", 503, 50301, "no leader", times=1) as fault:
@@ -256,14 +256,14 @@ def test_requests_can_be_troubled(broker: Any) -> None:
         registry.faults.apply("corrupt", call="*")
 
 
-def test_it_goes_down_and_comes_up(broker: Any) -> None:
+def test_the_registry_stops_and_starts_again(broker: Any) -> None:
     registry = broker.registry
     url = registry.url
     registry.register("s", ORDER)
     registry.down()
     with pytest.raises(urllib.error.URLError):
         fetch(f"{url}/subjects")
-    assert registry.subjects() == ["s"], "the handle itself is not concerned"
+    assert registry.subjects() == ["s"], "the handle itself still works"
     registry.up()
     assert fetch(f"{url}/subjects") == ["s"] and registry.url == url
 
@@ -278,14 +278,14 @@ def test_a_reset_covers_subjects(broker: Any) -> None:
     broker.reset(topics=[], groups=[], subjects=["gone"])
     assert (registry.subjects(deleted=True), broker.topics()) == (["kept"], ["t"])
     assert registry.compatibility("gone") == "BACKWARD"
-    assert fetch(f"{registry.url}/subjects") == ["kept"], "faults are gone as well"
+    assert fetch(f"{registry.url}/subjects") == ["kept"], "faults are removed as well"
     assert registry.register("gone", NOTED).version == 1
     broker.reset()
     assert (registry.subjects(deleted=True), broker.topics()) == ([], [])
     assert registry.register("new", ORDER).id == 1
 
 
-def test_on_the_loop_calls_are_awaited() -> None:
+def test_calls_on_an_event_loop_are_awaited() -> None:
     async def run() -> None:
         async with ottla.Broker(registry=0) as broker:
             schema = await broker.registry.register("orders-value", ORDER)
@@ -315,7 +315,7 @@ def test_a_cluster_has_the_same_handle() -> None:
         assert fetch(f"{cluster.registry_url}/subjects") == []
 
 
-def test_clients_and_the_handle_see_the_same(broker: Any, confluent_client: Any) -> None:
+def test_clients_and_the_handle_see_the_same_schemas(broker: Any, confluent_client: Any) -> None:
     client = confluent_client(broker.registry_url)
     client.register_schema("s", Schema(json.dumps(ORDER), "AVRO"))
     broker.registry.expect_versions("s", [ORDER])

@@ -1,4 +1,4 @@
-"""JSON Schema: every rule, both ways, and the policy LENIENT."""
+"""JSON Schema: every rule, in both directions, and the LENIENT policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUBSCHEMAS = ["COMBINED_TYPE_SUBSCHEMAS_CHANGED"]
 
 
 def limits(keyword: str, name: str, low: int, high: int, upper: bool, **base: Any) -> list[tuple[Any, ...]]:
-    """A limit that is added, removed, raised and lowered; an upper limit may be raised, a lower one lowered."""
+    """A limit is added, removed, raised and lowered. An upper limit may be raised, a lower one may be lowered."""
     with_low, with_high = {**base, keyword: low}, {**base, keyword: high}
     wide, narrow = (with_high, with_low) if upper else (with_low, with_high)
     word = "DECREASED" if upper else "INCREASED"
@@ -48,7 +48,7 @@ def limits(keyword: str, name: str, low: int, high: int, upper: bool, **base: An
     ]
 
 
-# What changes, the old schema, the new one, what BACKWARD reports, what FORWARD reports.
+# The change, the old schema, the new one, and the findings of BACKWARD and FORWARD.
 ROWS: list[tuple[Any, ...]] = [
     ("nothing", obj(AB), obj(AB), [], []),
     ("optional property added to open", obj(A), obj(AB), ADDED_TO_OPEN, []),
@@ -205,7 +205,7 @@ def tree(leaf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_numbers_beyond_all_measure() -> None:
+def test_extremely_large_numbers_are_compared() -> None:
     huge, small = (f'{{"type":"number","multipleOf":{number}}}' for number in ("1e999999", "0.7"))
     old, new = JsonSchema.parse(Source(huge)), JsonSchema.parse(Source(small))
     assert [found.type for found in new.cannot_read(old, False)] == ["MULTIPLE_OF_CHANGED"]
@@ -218,7 +218,7 @@ def test_recursive_schemas_end() -> None:
 
 
 def tangle(count: int, leaf: dict[str, Any]) -> dict[str, Any]:
-    """Definitions that each refer to all the others, through a union."""
+    """Definitions, each of which refers to all others through a union."""
     names = [f"d{number}" for number in range(count)]
     definitions = {
         name: obj({"x": {"oneOf": [leaf, *({"$ref": f"#/definitions/{other}"} for other in names)]}, name: STRING})
@@ -227,7 +227,7 @@ def tangle(count: int, leaf: dict[str, Any]) -> dict[str, Any]:
     return {"definitions": definitions, "oneOf": [{"$ref": f"#/definitions/{name}"} for name in names]}
 
 
-def test_references_to_equal_definitions_are_members_of_their_own() -> None:
+def test_references_to_equal_definitions_are_separate_members() -> None:
     def union(first: dict[str, Any]) -> dict[str, Any]:
         definitions = {"first": obj({"id": first}), "second": obj({"id": STRING})}
         return {"definitions": definitions, "oneOf": [{"$ref": f"#/definitions/{name}"} for name in definitions]}
@@ -236,12 +236,12 @@ def test_references_to_equal_definitions_are_members_of_their_own() -> None:
     assert [one.type for one in found] == SUBSCHEMAS
 
 
-def test_a_tangle_of_references_ends() -> None:
+def test_the_comparison_of_circular_references_ends() -> None:
     assert parse(tangle(12, STRING)).cannot_read(parse(tangle(12, STRING)), False) == []
     assert parse(tangle(12, STRING)).cannot_read(parse(tangle(12, INTEGER)), False) != []
 
 
-def test_too_large_a_tangle_is_refused() -> None:
+def test_too_many_circular_references_are_refused() -> None:
     old, new = parse(tangle(90, STRING)), parse(tangle(90, INTEGER))
     with pytest.raises(InvalidSchema, match="too complex to compare"):
         new.cannot_read(old, False)

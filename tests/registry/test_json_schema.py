@@ -1,4 +1,4 @@
-"""JSON Schema: what is one, references, and the text it is stored as."""
+"""JSON Schema: which schemas are valid, references, and the text that is stored."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_normalizing_sorts_the_keys() -> None:
 @pytest.mark.parametrize(
     "given", ["true", "false", "{}", '{"$schema":"http://json-schema.org/draft-04/schema#","id":"x"}']
 )
-def test_the_smallest_schemas(given: str) -> None:
+def test_the_smallest_schemas_are_valid(given: str) -> None:
     assert parse(given).canonical() == given
 
 
@@ -58,7 +58,7 @@ def test_every_draft_is_checked_with_its_own_rules(draft: str) -> None:
     parse({"$schema": draft, "type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}})
     with pytest.raises(InvalidSchema, match="properties/a/maxLength"):
         parse({"$schema": draft, "type": "object", "properties": {"a": {"type": "string", "maxLength": "x"}}})
-    # A boolean was what exclusiveMaximum was in draft 4, and a number what it is since.
+    # exclusiveMaximum was a boolean in draft 4, and is a number since draft 6.
     value = {"$schema": draft, "type": "number", "maximum": 3, "exclusiveMaximum": True}
     if "draft-04" in draft:
         parse(value)
@@ -94,7 +94,7 @@ def test_invalid_schemas_are_refused(given: Any, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_names_that_are_set_apart() -> None:
+def test_reserved_names_are_refused() -> None:
     schema = JsonSchema.parse(Source('{"type":"object","properties":{"$$a":{}}}'))
     schema.check(fields_too=False)
     with pytest.raises(InvalidSchema, match=r"cannot start with \$\$"):
@@ -130,8 +130,8 @@ def test_ids_and_anchors_within_a_schema() -> None:
     assert [node.target.kind for node in parse(value).root.properties.values()] == ["string", "number"]
 
 
-def test_exploding_patterns_do_not_run() -> None:
-    # Backtracking engines take years for the first; the second needs one, and is not run at all.
+def test_patterns_with_exponential_cost_do_not_run() -> None:
+    # A backtracking engine would need years for the first. The second requires such an engine, and is not run at all.
     assert not matches("^(a+)+$", "a" * 60 + "!")
     assert not matches("^(?=(a+)+$)b", "a" * 60 + "!")
     assert matches("^x-", "x-1") and not matches("^x-", "y")

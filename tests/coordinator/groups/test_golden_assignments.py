@@ -1,4 +1,5 @@
-"""What Kafka's own assignors gave consumer, share and streams groups as members came and went: the same, exactly."""
+"""The assignors give consumer, share and streams groups exactly the assignments of Kafka's own, as members join and
+leave."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ Tasks = dict[str, list[int]]
 
 
 def cases(name: str) -> list[Any]:
-    """Kafka 4.3.1's answers. A case: what members had before, what they were given."""
+    """The answers of Kafka 4.3.1. A case is the previous assignment of the members and the new one."""
     lines = (GOLDEN / f"assignments-{name}.jsonl").read_text().splitlines()
     return [pytest.param(json.loads(line), id=str(number)) for number, line in enumerate(lines)]
 

@@ -1,4 +1,4 @@
-"""The history of groups is bounded, whatever clients do."""
+"""The history of groups is bounded, no matter what clients do."""
 
 from ottla.coordinator.groups.history import ALL_EVENTS_MAX, EVENTS_MAX, GENERATION, JOINED, GroupEvent, GroupHistory
 

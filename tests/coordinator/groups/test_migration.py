@@ -1,4 +1,4 @@
-"""On-line up- and downgrade between the protocols, as Apache Kafka 4.3.1 does it."""
+"""Online upgrade and downgrade between the protocols, as in Apache Kafka 4.3.1."""
 
 from typing import Any
 
@@ -102,7 +102,7 @@ def test_groups_of_other_kinds_are_not_upgraded(world: Any) -> None:
     answer = world.join("connect", protocol_type="connect", version=3)
     assert answer.error_code == 0
     assert world.consumer("new", 0, topics=["t"], group_id="connect") == GroupIdNotFound.code
-    world.stable(1, "odd")  # its metadata is not the consumer's
+    world.stable(1, "odd")  # its metadata is not in the format of consumers
     assert world.consumer("new", 0, topics=["t"], group_id="odd") == GroupIdNotFound.code
     assert world.group("odd").state_name == "Stable"
 
@@ -117,7 +117,7 @@ def test_members_that_wait_in_the_classic_group_must_rejoin(world: Any) -> None:
     assert {old, other_id, "new"} == set(world.group().members)
 
 
-def test_classic_requests_to_a_consumer_group(world: Any) -> None:
+def test_classic_requests_to_a_consumer_group_are_answered(world: Any) -> None:
     world.topic("t")
     world.consumer("new", 0, topics=["t"], group_id="g")
     protocols = (("range", world.subscription("t")),)
@@ -133,7 +133,7 @@ def test_classic_requests_to_a_consumer_group(world: Any) -> None:
     assert world.leave(joined.member_id).members[0].error_code == 0
     assert set(world.group().members) == {"new"}
     assert requests.describe_groups(world.coordinator, ["g"], 6)[0].error_code == GroupIdNotFound.code
-    # Tools remove members of either protocol that way.
+    # Tools remove members of either protocol this way.
     assert world.leave("new", "stranger").members[0].error_code == 0
     assert not world.group().members
 
@@ -151,7 +151,7 @@ def test_a_classic_member_must_rejoin_and_sync_in_time(world: Any) -> None:
 
 
 def test_a_static_classic_member_replaces_the_last_new_one(world: Any, persisted_state: Any) -> None:
-    """The static member goes back to the old protocol: the group follows it without a rebalance."""
+    """The static member returns to the old protocol, and the group follows without a rebalance."""
     world.topic("t")
     world.consumer("new", 0, topics=["t"], group_id="g", instance_id="i")
     joined = world.join(instance_id="i", protocols=(("range", world.subscription("t")),))

@@ -1,4 +1,4 @@
-"""Random lives of groups: after every step a fresh replay of the log equals the live state, and the rules hold."""
+"""Random operations on groups: after every step a replay of the log equals the live state, and the rules hold."""
 
 from typing import Any
 
@@ -59,7 +59,8 @@ class Coordinator(RuleBasedStateMachine):
         generation = getattr(found, "generation", 1)
         if found is not None and found.type_name == "consumer" and member_id in found.members:
             generation = found.members[member_id].epoch
-        # As a leader does: each partition has one owner, who keeps it when the group goes over to the new protocol.
+        # Assigns as a leader does: each partition has one owner, which keeps it when the group moves to the new
+        # protocol.
         assignments = {
             name: self.world.consumer_assignment(t=[index] if index < TOPICS["t"] else [])
             for index, name in enumerate(getattr(found, "members", ()))
@@ -158,7 +159,7 @@ class Coordinator(RuleBasedStateMachine):
                 continue
             assert group.awaiting_join == sum(each.join_reply is not None for each in group.members.values())
             if not group.members:
-                # As in Kafka, a member id that was handed out holds the barrier of an abandoned group, for a moment.
+                # As in Kafka, a reserved member id holds the barrier of an abandoned group for a moment.
                 assert group.state is State.EMPTY or (group.state is State.PREPARING_REBALANCE and group.pending_joins)
             else:
                 assert group.state is not State.EMPTY

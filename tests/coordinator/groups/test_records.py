@@ -1,4 +1,4 @@
-"""The offsets log's records: byte for byte those that Apache Kafka 4.3.1 wrote (golden/*.log), and bad bytes."""
+"""The records of the offsets log equal those of Apache Kafka 4.3.1 (golden/*.log), and corrupt bytes are noticed."""
 
 import logging
 from pathlib import Path
@@ -30,7 +30,7 @@ def stored_records(path: Path) -> list[Record]:
 
 
 @pytest.mark.parametrize("name", ["consumer-group", "classic-group", "transactional-offsets"])
-def test_kafkas_records_come_back_as_the_same_bytes(golden: Path, name: str) -> None:
+def test_kafkas_records_are_encoded_to_the_same_bytes(golden: Path, name: str) -> None:
     found = stored_records(golden / f"{name}.log")
     assert found
     for record in found:
@@ -39,8 +39,8 @@ def test_kafkas_records_come_back_as_the_same_bytes(golden: Path, name: str) -> 
         assert decoded.encode() == (record.key, record.value)
 
 
-def test_replay_of_kafkas_consumer_group(golden: Path, make_world: Any) -> None:
-    """The end of the story in golden/consumer-group.log: one member left, the static one is away."""
+def test_kafkas_consumer_group_is_replayed(golden: Path, make_world: Any) -> None:
+    """The final state of golden/consumer-group.log: one member remains, and the static one is away."""
     world = make_world()
     world.load((golden / "consumer-group.log").read_bytes())
     group = world.group("new")
@@ -90,7 +90,7 @@ def test_classic_group_built_here_is_what_kafka_wrote(golden: Path, make_world: 
         CommittedOffset(3, -1, "ümlaut", 5, 9),
     ],
 )
-def test_the_hand_made_offset_codec_agrees_with_the_schema(value: CommittedOffset) -> None:
+def test_the_handwritten_offset_codec_matches_the_schema(value: CommittedOffset) -> None:
     key, data = OffsetRecord("gröup", "töpic", 12, value).encode()
     assert data is not None
     assert key == b"\x00\x01" + OffsetCommitKey(group="gröup", topic="töpic", partition=12).encode(0)

@@ -1,4 +1,5 @@
-"""The metadata hash must be Kafka's: it is stored, and a different one would rebalance every group after a move."""
+"""The metadata hash must equal Kafka's: it is stored, and a different one would rebalance every group after a
+migration."""
 
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from ottla.coordinator.groups.topic_hash import group_hash, topic_hash, xxh3_64
 from ottla.wire.primitives import uuid_from_base64
 
-# What hash4j (the library that Kafka uses) gives for bytes i * 7 + 3: every branch of the algorithm by length.
+# Results of hash4j (the library that Kafka uses) for bytes i * 7 + 3. The lengths cover every branch of the algorithm.
 KNOWN = {
     0: 3244421341483603138,
     1: 1433843135270481901,
@@ -44,11 +45,11 @@ BAR = ("bar", "ivnGU7qdRBakeEDapfpRTQ", 2)
 
 
 @pytest.mark.parametrize(("size", "expected"), KNOWN.items())
-def test_xxh3(size: int, expected: int) -> None:
+def test_xxh3_equals_hash4j(size: int, expected: int) -> None:
     assert xxh3_64(bytes(index * 7 + 3 & 0xFF for index in range(size))) == expected
 
 
-def test_group_hashes_that_kafka_stored() -> None:
+def test_group_hashes_equal_those_that_kafka_stored() -> None:
     """From golden/consumer-group.log: a group of two topics, then of one."""
     assert group_hash([Topic(*FOO), Topic(*BAR)], {}) == 1111898311595207997
     assert group_hash([Topic(*BAR), Topic(*FOO)], {}) == 1111898311595207997
@@ -61,15 +62,15 @@ def test_group_hashes_that_kafka_stored() -> None:
     [("foo", FOO[1], 4), ("foo", BAR[1], 3), ("fop", FOO[1], 3), (*FOO, "rack")],
     ids=["partitions", "id", "name", "rack"],
 )
-def test_each_part_of_a_topic_counts(other: Any) -> None:
+def test_each_part_of_a_topic_changes_the_hash(other: Any) -> None:
     assert topic_hash(Topic(*other)) != topic_hash(Topic(*FOO))
 
 
-def test_the_order_of_racks_does_not_count() -> None:
+def test_the_order_of_racks_does_not_change_the_hash() -> None:
     assert topic_hash(Topic(*FOO, "b", "a")) == topic_hash(Topic(*FOO, "a", "b"))
 
 
-def test_hashes_are_remembered() -> None:
+def test_hashes_are_cached() -> None:
     cache: dict[str, int] = {}
     group_hash([Topic(*FOO)], cache)
     assert cache == {"foo": topic_hash(Topic(*FOO))}

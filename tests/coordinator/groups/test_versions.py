@@ -1,4 +1,4 @@
-"""Every version of every group request over a socket: it is answered, and with the error code of that version."""
+"""Every version of every group request over a socket: it is answered, with the error code of that version."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -96,7 +96,7 @@ def join(group_id: str, member_id: str = "") -> JoinGroupRequest:
     )
 
 
-def test_classic_membership_in_every_version() -> None:
+def test_classic_membership_works_in_every_version() -> None:
     async def test(call: Call) -> None:
         for version in range(JoinGroupRequest.MAX_VERSION + 1):
             group_id = f"g{version}"
@@ -139,12 +139,12 @@ def test_classic_membership_in_every_version() -> None:
     on_a_broker(test)
 
 
-def test_offsets_in_every_version() -> None:
+def test_offset_requests_work_in_every_version() -> None:
     async def test(call: Call) -> None:
         for version in range(10):
             answer = await call(commit(f"o{version}"), version)
             assert answer.topics[0].partitions[0].error_code == 0
-            # v0 has no generation to be wrong about.
+            # v0 has no generation that could be wrong.
             answer = await call(commit(f"absent{version}", 3, "x"), version)
             expected = 0 if version == 0 else 69 if version >= 9 else 22
             assert answer.topics[0].partitions[0].error_code == expected
@@ -176,7 +176,7 @@ def test_offsets_in_every_version() -> None:
     on_a_broker(test)
 
 
-def test_describe_list_and_delete_in_every_version() -> None:
+def test_describe_list_and_delete_work_in_every_version() -> None:
     async def test(call: Call) -> None:
         await call(commit("o"), 9)
         for version in range(ListGroupsRequest.MAX_VERSION + 1):
@@ -203,7 +203,7 @@ def test_describe_list_and_delete_in_every_version() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_consumer_protocol(version: int) -> None:
+def test_the_consumer_protocol_works_over_a_socket(version: int) -> None:
     async def test(call: Call) -> None:
         def beat(member_id: str, epoch: int) -> ConsumerGroupHeartbeatRequest:
             joins = epoch == 0

@@ -1,4 +1,4 @@
-"""What reads see while writes wait for followers: the state below the high watermark, as Kafka's coordinators."""
+"""What reads see while writes wait for followers: the state below the high watermark, as in Kafka's coordinators."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_an_offset_is_visible_when_it_is_replicated(world: Any) -> None:
     assert all(isinstance(answer, Reply) and not answer.done for answer in waiting)
     assert world.offset("t", 0).committed_offset == 1
     assert world.offset("u", 0).committed_offset == 1
-    # As far as the second write is everywhere:
+    # The second write is replicated, the later ones are not:
     world.writer.committed_offset = world.writer.end_offset - 1
     assert world.offset("t", 0).committed_offset == 2
     assert world.offset("u", 0).committed_offset == 2
@@ -116,7 +116,7 @@ def test_a_stable_fetch_waits_for_replication(world: Any) -> None:
     assert isinstance(answer, Reply) and not answer.done
     world.writer.release()
     assert answer.value.topics[0].partitions[0].committed_offset == 2
-    assert world.offset("t", 0, require_stable=True).committed_offset == 2, "nothing waits any more"
+    assert world.offset("t", 0, require_stable=True).committed_offset == 2, "no request waits any more"
 
 
 def test_an_answer_without_records_waits_for_those_before_it(world: Any) -> None:
@@ -143,7 +143,7 @@ def test_a_write_that_is_not_replicated_in_time_fails(world: Any) -> None:
     with pytest.raises(CoordinatorNotAvailable):
         _ = answer.value
     world.writer.release()
-    assert world.offset("t", 0).committed_offset == 2, "it may come about all the same"
+    assert world.offset("t", 0).committed_offset == 2, "it may still be replicated later"
 
 
 def test_a_new_leader_shows_what_is_committed(world: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_new_leader_shows_what_is_committed(world: Any) -> None:
     assert world.offset("t", 0).committed_offset == 1
     assert described(world, "n") == before
     stable = requests.fetch_offsets(world.coordinator, asked("g"), by_id=False, require_stable=True)
-    assert isinstance(stable, Reply) and not stable.done, "what it found is not committed either"
+    assert isinstance(stable, Reply) and not stable.done, "the records it found are not committed either"
     world.writer.release()
     assert world.offset("t", 0).committed_offset == 2
     assert len(described(world, "n").members) == 2

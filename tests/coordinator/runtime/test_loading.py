@@ -1,4 +1,4 @@
-"""Shards load in slices: what is answered meanwhile, and what may happen before a load is over."""
+"""Shards load in slices: the answers during a load, and what may happen before it ends."""
 
 import gc
 import logging
@@ -29,7 +29,7 @@ from ottla.wire.messages import OffsetFetchRequest
 from support.loading import loader_at_once, run_turns, slow_log
 
 CLS, NEW, TXG = "cls", "new", "txg"
-"""Groups in partitions 2, 0 and 3 of four."""
+"""Groups in the partitions 2, 0 and 3 of four."""
 
 
 def offset_of(group: str) -> Callable[[int], tuple[bytes, bytes | None]]:
@@ -75,7 +75,7 @@ def test_a_small_log_is_loaded_at_once_however_slow_it_is(world: Any) -> None:
 
 
 def test_partitions_that_are_led_together_share_one_slice(world: Any) -> None:
-    """A broker with many partitions of a thousand records each must not stand still for all of them."""
+    """A broker with many partitions of a thousand records each must not block for all of them."""
     lead_slowly(world, 2, CLS, count=-100)
     lead_slowly(world, 3, TXG, count=-100)
     assert world.coordinator.shard(2) is not None
@@ -84,7 +84,7 @@ def test_partitions_that_are_led_together_share_one_slice(world: Any) -> None:
     assert world.coordinator.shard(3) is not None
 
 
-def test_a_partition_that_resigns_while_it_loads(world: Any) -> None:
+def test_a_partition_that_resigns_while_it_loads_stops_loading(world: Any) -> None:
     lead_slowly(world, 2, CLS)
     world.coordinator.resign(2)
     with pytest.raises(NotCoordinator):
@@ -94,7 +94,7 @@ def test_a_partition_that_resigns_while_it_loads(world: Any) -> None:
         world.coordinator.shard_for(CLS)
 
 
-def test_a_second_load_has_nothing_of_the_first(world: Any) -> None:
+def test_a_second_load_starts_with_an_empty_state(world: Any) -> None:
     lead_slowly(world, 2, CLS)
     world.coordinator.resign(2)
     again = world.coordinator.lead(2, world.writer, slow_log(world.clock, offset_of("other"), 200))
@@ -110,7 +110,7 @@ def test_leading_again_without_a_resignation_begins_a_new_load(world: Any) -> No
     assert list(again.offsets.groups) == ["other"]
 
 
-def test_a_stop_while_a_partition_loads(world: Any) -> None:
+def test_a_stop_ends_the_load_of_a_partition(world: Any) -> None:
     lead_slowly(world, 2, CLS)
     world.coordinator.stop()
     with pytest.raises(CoordinatorNotAvailable):
@@ -128,7 +128,7 @@ def test_a_topic_that_is_deleted_while_a_partition_loads_loses_its_offsets(world
 
 
 def test_sessions_begin_when_the_load_is_over(world: Any) -> None:
-    """Members have all of their time from then on, whatever the load took."""
+    """Members have their full session time from then on, no matter how long the load took."""
     one = make_stable_group(world)
     world.turns.clear()
 
@@ -166,8 +166,9 @@ def test_an_unreadable_log_does_not_stop_other_loads(world: Any, caplog: pytest.
     assert world.coordinator.shard_for(TXG).partition == 3
 
 
-def test_other_requests_while_a_partition_loads(world: Any) -> None:
-    """What Kafka answers: lists would be short, so they are refused; a heartbeat is not worth worrying a member."""
+def test_lists_are_refused_and_heartbeats_answered_while_a_partition_loads(world: Any) -> None:
+    """As in Kafka: lists would be incomplete, so they are refused. A heartbeat succeeds, so that the member does not
+    rejoin."""
     lead_slowly(world, 2, CLS)
     with pytest.raises(CoordinatorLoadInProgress):
         requests.list_groups(world.coordinator)
@@ -238,7 +239,7 @@ def test_markers_that_failed_during_the_load_are_tried_again(world: Any) -> None
                 super().write(marker, partition, done)
 
     class Ticking(ManualClock):
-        """Every look at it takes a millisecond, so that a slice is a few steps long."""
+        """A clock that advances a millisecond on each read, so a slice is a few steps long."""
 
         def monotonic_ms(self) -> float:
             self.advance(1)
@@ -258,7 +259,7 @@ def test_markers_that_failed_during_the_load_are_tried_again(world: Any) -> None
     coordinator.lead(0, world.writer, slow_log(clock, record, 300), 3)
     while not markers.written:
         turns.pop(0)()
-        clock.advance(RETRY_MS)  # the retry comes while others still wait for their first try
+        clock.advance(RETRY_MS)  # the retry happens while others still wait for their first try
     assert coordinator.is_loading
     run_turns(turns)
     clock.advance(RETRY_MS)
@@ -309,7 +310,7 @@ def test_a_slice_ends_after_its_time() -> None:
     assert done == [None]
 
 
-def test_a_process_of_its_own_collects_no_garbage_during_a_load() -> None:
+def test_a_broker_process_collects_no_garbage_during_a_load() -> None:
     clock, turns = ManualClock(), []
     loader = Loader(clock, turns.append, owns_process=True)
     was_on: list[bool] = []

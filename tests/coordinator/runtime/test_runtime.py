@@ -1,4 +1,4 @@
-"""CoordinatorRuntime: where groups live, answers that wait, and what is said while a shard is not ready."""
+"""CoordinatorRuntime: the partitions of groups, answers that wait, and answers while a shard is not ready."""
 
 import asyncio
 from typing import Any
@@ -25,13 +25,13 @@ from support.virtual_loop import run_virtual
     ("text", "expected"),
     [("", 0), ("a", 97), ("hello", 99162322), ("polygenelubricants", -(2**31)), ("\U0001d4b3", 0xD835 * 31 + 0xDCB3)],
 )
-def test_java_hash(text: str, expected: int) -> None:
-    """Over UTF-16 code units, with Java's overflow; a character beyond the first plane is two units."""
+def test_the_hash_of_a_string_equals_javas(text: str, expected: int) -> None:
+    """The hash uses UTF-16 code units and Java's overflow; a character outside the first plane is two units."""
     assert java_hash(text) == expected
 
 
 def test_groups_map_to_the_partitions_that_kafka_uses() -> None:
-    """Of a real broker with four partitions: the partitions that golden/*.log came from."""
+    """The partitions of golden/*.log, from a real broker with four partitions."""
     assert [internal_partition(group, 4) for group in ("new", "cls", "simple", "txg")] == [0, 2, 2, 3]
     assert internal_partition("polygenelubricants", 50) == 0
 
@@ -88,7 +88,7 @@ def test_a_failed_append_changes_nothing(world: Any, persisted_state: Any) -> No
     assert persisted_state(world.shard) == before
 
 
-def test_one_batch_for_each_operation(world: Any) -> None:
+def test_each_operation_writes_one_batch(world: Any) -> None:
     world.topic("t")
     world.commit({("t", 0): 1, ("t", 1): 2})
     world.consumer("m", 0, topics=["t"])

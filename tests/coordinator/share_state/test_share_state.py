@@ -1,4 +1,4 @@
-"""The share coordinator: what a snapshot and updates make together, who is fenced, what a restart finds."""
+"""The share coordinator: combining a snapshot with updates, fencing, and restarts."""
 
 import random
 from itertools import pairwise
@@ -67,14 +67,14 @@ def code(shard: ShareStateShard, operation: Any) -> int:
         ([(0, 9, DONE, 1)], [], 4, [(4, 9, DONE, 1)]),
         ([(10, 14, DONE, 1), (15, 19, AVAILABLE, 2)], [(17, 18, GONE, 2)], 12,
          [(12, 14, DONE, 1), (15, 16, AVAILABLE, 2), (17, 18, GONE, 2), (19, 19, AVAILABLE, 2)]),
-        # As Kafka 4.3.1 answers: more deliveries win, then the later state.
+        # As in Kafka 4.3.1: the higher delivery count wins, then the later state.
         ([(12, 14, DONE, 1), (15, 16, AVAILABLE, 2), (17, 18, GONE, 2), (19, 19, AVAILABLE, 2), (20, 21, AVAILABLE, 1)],
          [(12, 16, AVAILABLE, 2), (17, 25, AVAILABLE, 2)], 12,
          [(12, 16, AVAILABLE, 2), (17, 18, GONE, 2), (19, 25, AVAILABLE, 2)]),
         ([(0, 1, DONE, 1)], [(4, 5, DONE, 1)], 0, [(0, 1, DONE, 1), (4, 5, DONE, 1)]),
     ],
 )  # fmt: skip
-def test_combined(known: Any, newer: Any, start: int, expected: Any) -> None:
+def test_overlapping_batches_are_combined(known: Any, newer: Any, start: int, expected: Any) -> None:
     found = combined([StateBatch(*each) for each in known], [StateBatch(*each) for each in newer], start)
     assert list(found) == [StateBatch(*each) for each in expected]
 
@@ -159,12 +159,12 @@ def test_a_snapshot_follows_the_configured_number_of_updates(log: Log) -> None:
     assert (state.snapshot_epoch, state.batches, state.snapshot_offset) == (1, (StateBatch(0, 3, DONE, 1),), 4)
     assert shard.first_needed_offset() == 4
     assert lead(log, updates_per_snapshot=3).states == shard.states
-    # The log can be cut before the snapshot.
+    # The log before the snapshot can be deleted.
     log.batches = log.batches[4:]
     assert lead(log).states == shard.states
 
 
-def test_deleted(log: Log) -> None:
+def test_deleted_state_is_gone_after_a_restart(log: Log) -> None:
     shard = lead(log)
     other = KEY._replace(topic_id=bytes(16))
     for key in (KEY, other):
@@ -172,7 +172,7 @@ def test_deleted(log: Log) -> None:
     shard.run(shard.delete(KEY))
     before = len(log.batches)
     shard.run(shard.delete(KEY))
-    assert len(log.batches) == before, "what is not there needs no tombstone"
+    assert len(log.batches) == before, "a state that does not exist needs no tombstone"
     assert set(shard.states) == {other} == set(lead(log).states)
     shard.run(shard.topic_tombstones(other.topic_id))
     assert not shard.states and not lead(log).states

@@ -1,4 +1,4 @@
-"""The transaction coordinator over a log in memory: its records, its markers, time, and what a restart finds."""
+"""The transaction coordinator over a log in memory: its records, its markers, time-outs, and restarts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -72,7 +72,7 @@ class Partition:
 
 
 class Markers:
-    """Notes what is written; `refuse` maps a partition to the error it answers with."""
+    """Records the written markers; `refuse` maps a partition to the error that it returns."""
 
     def __init__(self) -> None:
         self.written: list[tuple[tuple[str, int], Marker]] = []
@@ -85,11 +85,11 @@ class Markers:
         done(partition, error)
 
     def send(self) -> None:
-        """Each was written when it was handed over."""
+        """Each marker counts as written when it is sent."""
 
 
 class World:
-    """A coordinator with one partition, so that every id lives in the same shard."""
+    """A coordinator with one partition, so every id is in the same shard."""
 
     def __init__(self, partition: Partition | None = None, **settings: int) -> None:
         self.clock = ManualClock(START_MS)
@@ -145,7 +145,7 @@ class World:
         return found  # type: ignore[return-value]
 
     def restarted(self, coordinator_epoch: int = 4) -> "World":
-        """What a new coordinator makes of the log; it must know what the old one knew."""
+        """A new coordinator, loaded from the log. It must have the state of the old one."""
         other = World(self.partition)
         other.next_id = self.next_id
         other.clock = self.clock
@@ -177,7 +177,7 @@ def test_a_transaction_begins_and_commits(world: World) -> None:
     ]
 
 
-def test_the_first_protocol_keeps_the_epoch(world: World) -> None:
+def test_transactions_before_version_2_keep_the_epoch(world: World) -> None:
     producer = world.init()
     world.coordinator.add_partitions(ID, producer, [P0], 0)
     world.end(producer, commit=False, version=0)
@@ -264,7 +264,7 @@ def test_idle_ids_are_forgotten_and_open_ones_kept() -> None:
     assert {name for name, _ in world.restarted().coordinator.list()[0]} == {"open"}
 
 
-def test_many_expired_ids_go_in_several_batches() -> None:
+def test_many_expired_ids_are_removed_in_several_batches() -> None:
     world = World(expiration_ms=1, expiration_interval_ms=10).lead()
     for number in range(1500):
         world.init(f"id-{number}")
@@ -355,7 +355,7 @@ def test_a_decided_transaction_is_completed_after_a_restart(world: World, commit
     later = world.restarted()
     assert later.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
     assert later.markers.written == [(P0, Marker(4001, 1, 4, commit, 2)), (P1, Marker(4001, 1, 4, commit, 2))]
-    # The producer asks again, and hears what the first answer was.
+    # The producer asks again, and gets the first answer.
     assert later.end(producer, commit=commit) == (4001, 1)
 
 
@@ -396,7 +396,7 @@ def test_an_uncommitted_state_is_not_described(world: World) -> None:
     world.partition.hold = True
     world.coordinator.add_partitions(ID, producer, [P0], 2)
     again = world.coordinator.add_partitions(ID, producer, [P0], 2)
-    assert isinstance(again, Reply) and not again.done, "it is added already, but not committed"
+    assert isinstance(again, Reply) and not again.done, "it was already added, but is not committed"
     assert world.coordinator.describe(ID).state is State.EMPTY
     assert [known.state for _, known in world.coordinator.list()[0]] == [State.EMPTY]
     assert world.coordinator.list(["Ongoing"])[0] == []
@@ -460,7 +460,7 @@ def test_filters(world: World) -> None:
     assert world.coordinator.list(state_names=["Empty", "Nonsense"])[1] == ["Nonsense"]
     assert names(state_names=["Nonsense"]) == []
     assert names(producer_ids={idle.producer_id}) == ["orders-1"]
-    # Kafka counts from -1, so what is not open counts as very old.
+    # Kafka counts from -1, so a transaction that is not open counts as very old.
     assert names(longer_than_ms=999) == ["orders-1", "orders-2"]
     assert names(longer_than_ms=1000) == ["orders-1"]
     assert names(pattern="orders-[2-9]") == ["orders-2"]
@@ -521,7 +521,7 @@ def test_records_equal_kafkas_bytes(key: str) -> None:
     assert record.encode() == (bytes.fromhex(key), bytes.fromhex(value))
 
 
-def test_records_before_transaction_version_1() -> None:
+def test_records_before_transaction_version_1_have_version_0() -> None:
     world = World().lead()
     world.version = 0
     producer = world.init()
@@ -531,7 +531,7 @@ def test_records_before_transaction_version_1() -> None:
     assert later.coordinator.describe(ID).partitions == {P0}
 
 
-def test_a_batch_looks_like_kafkas(world: World) -> None:
+def test_a_batch_equals_kafkas(world: World) -> None:
     world.init()
     batch = Batch(world.partition.batches[0])
     assert (batch.base_sequence, batch.producer_id, batch.producer_epoch, batch.is_transactional) == (-1, -1, -1, False)
@@ -573,7 +573,7 @@ def test_an_unreadable_batch_is_logged_and_skipped(caplog: pytest.LogCaptureFixt
     world = World().lead()
     world.init()
     torn = bytearray(build_batch([Record(0, START_MS, b"key", b"value")]))
-    torn[60] = 9  # it does not hold that many records
+    torn[60] = 9  # it does not contain that many records
     world.partition.batches.insert(0, bytes(torn))
     later = world.restarted()
     assert later.coordinator.describe(ID).producer_id == 4001

@@ -1,4 +1,5 @@
-"""Ends that are answered while another process writes the markers: what the producer does next waits for them."""
+"""Transaction ends that are answered while another process writes the markers: the producer's next requests wait for
+them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,7 @@ class Partition:
 
 
 class Markers:
-    """Those for `here` are written at once, those for `there` when a test says so."""
+    """Markers for `here` are written immediately, those for `there` when a test says so."""
 
     def __init__(self) -> None:
         self.on_their_way: list[Callable[[KafkaError | None], None]] = []
@@ -44,7 +45,7 @@ class Markers:
             self.on_their_way.append(lambda error: done(partition, error))
 
     def send(self) -> None:
-        """When they arrive is for a test to say."""
+        """The test decides when they arrive."""
 
     def arrive(self, error: KafkaError | None = None) -> None:
         arrived, self.on_their_way = self.on_their_way, []
@@ -87,7 +88,7 @@ class World:
 
 @pytest.fixture
 def ended() -> World:
-    """A transaction that wrote here and there is ended."""
+    """Ends a transaction that wrote here and there."""
     world = World()
     assert world.add(HERE, THERE) is None
     world.commit()
@@ -141,8 +142,8 @@ def test_a_resigning_coordinator_answers_waiting_requests(ended: World) -> None:
         _ = added.value
 
 
-def test_a_marker_on_its_way_is_not_sent_again_when_another_one_fails(ended: World) -> None:
-    """A second one could arrive in the middle of the producer's next transaction."""
+def test_a_marker_in_flight_is_not_sent_again_when_another_one_fails(ended: World) -> None:
+    """A second marker could arrive in the middle of the producer's next transaction."""
     other = ended.coordinator.init_producer("other", 60_000, None)
     assert isinstance(other, Identity)
     ended.coordinator.add_partitions("other", other, [THERE], 2)
@@ -151,14 +152,14 @@ def test_a_marker_on_its_way_is_not_sent_again_when_another_one_fails(ended: Wor
     ended.markers.on_their_way = [first]
     second(NotLeaderOrFollower())
     ended.clock.advance(RETRY_MS + 1)
-    assert len(ended.markers.on_their_way) == 2, "the one that failed, and nothing for the other transaction"
+    assert len(ended.markers.on_their_way) == 2, "only the failed one, and none for the other transaction"
     ended.markers.arrive()
     assert ended.state is State.COMPLETE_COMMIT
     assert ended.coordinator.describe("other").state is State.COMPLETE_COMMIT
 
 
-def test_a_late_refusal_of_an_old_marker_leaves_the_next_end_alone(ended: World) -> None:
-    """After a time-out the broker writes the marker; the producer continues with the epoch after that."""
+def test_a_late_refusal_of_an_old_marker_does_not_affect_the_next_end(ended: World) -> None:
+    """After a time-out the broker writes the marker, and the producer continues with the next epoch."""
     (late,) = ended.markers.on_their_way
     ended.markers.arrive()
     ended.add(THERE)

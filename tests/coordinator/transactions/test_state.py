@@ -1,4 +1,4 @@
-"""The state machine of transactions: every state with every input, by a table read off Apache Kafka 4.3.1."""
+"""The state machine of transactions: every state with every input, from a table taken from Apache Kafka 4.3.1."""
 
 from collections.abc import Callable
 
@@ -151,7 +151,7 @@ def outcome(known: Transaction, step: Callable[[Transaction], Transaction | None
 
 @pytest.mark.parametrize("state", STATES, ids=lambda state: state.value)
 @pytest.mark.parametrize("name", INPUTS)
-def test_every_request_in_every_state(name: str, state: State) -> None:
+def test_every_request_in_every_state_gets_kafkas_answer(name: str, state: State) -> None:
     assert outcome(transaction(state), INPUTS[name]) == EXPECTED[name][STATES.index(state)]
 
 
@@ -189,14 +189,14 @@ def test_a_repeated_init_is_accepted_from_the_same_producer_only() -> None:
     made = init(CURRENT)(transaction(EMPTY))
     assert made is not None and made.last_producer_epoch == EPOCH
     assert outcome(made, init(CURRENT)) == f"Empty {EPOCH + 1}"
-    # A new producer came in between: the old one is fenced.
+    # A new producer started in between: the old one is fenced.
     other = init(None)(made)
     assert other is not None
     assert outcome(other, init(CURRENT)) == FENCED
 
 
-def test_after_a_fence_the_old_producer_may_come_back_once() -> None:
-    """Seen on Kafka 4.3.1: with KIP-890 the fenced epoch is the last one, so its init is taken for a repeated one."""
+def test_after_a_fence_the_old_producer_may_return_once() -> None:
+    """As on Kafka 4.3.1: with KIP-890 the fenced epoch is the last one, so its init counts as a repeated one."""
     fenced = machine.fenced(transaction(ONGOING), NOW_MS, 2, lambda: NEXT_ID)
     done = machine.completed(fenced, NOW_MS)
     assert outcome(done, init(CURRENT)) == f"Empty {EPOCH + 1}"
@@ -212,7 +212,7 @@ def test_the_last_epoch_is_never_used() -> None:
     assert made.last_producer_epoch == -1
     recovered = init(Identity(OWN, LAST_CLIENT_EPOCH))(known)
     assert recovered is not None and recovered.last_producer_epoch == LAST_CLIENT_EPOCH
-    # Its answer was lost: the old id with its last epoch gets the same again.
+    # Its answer was lost: the old id with its last epoch gets the same answer again.
     again = init(Identity(OWN, LAST_CLIENT_EPOCH))(recovered)
     assert again is not None and (again.producer_id, again.producer_epoch) == (NEXT_ID, 0)
 

@@ -138,7 +138,7 @@ def test_a_transaction_uses_the_normal_path(run: Any, run_broker: Any, monkeypat
                     batch(b"x", producer_id=9, producer_epoch=0, base_sequence=0, transactional=True), version=11
                 )
                 assert served == [4, 5]
-            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] != 0  # no transaction was begun
+            assert struct.unpack_from(">h", talk.heard[-1], 4 + 1 + 1 + 2 + 1 + 4)[0] != 0  # no transaction was started
 
     run(main())
 

@@ -1,4 +1,4 @@
-"""Classic groups beyond the table: barriers, timeouts, static members, the vote, limits, failures."""
+"""Classic groups beyond the state table: barriers, timeouts, static members, protocol votes, limits, failures."""
 
 from typing import Any
 from uuid import UUID
@@ -51,18 +51,18 @@ def test_members_join_sync_and_leave(world: Any, persisted_state: Any) -> None:
         ({"protocol_type": ""}, InconsistentGroupProtocol.code),
     ],
 )
-def test_refused_joins(world: Any, options: Any, code: int) -> None:
+def test_invalid_joins_are_refused(world: Any, options: Any, code: int) -> None:
     answer = world.join(**options)
     assert (answer.error_code, answer.generation_id, answer.protocol_name, answer.leader) == (code, -1, None, "")
     assert world.join(**options, version=6).protocol_name == ""
 
 
-def test_version_0_has_its_session_as_rebalance_timeout(world: Any) -> None:
+def test_version_0_uses_its_session_timeout_as_rebalance_timeout(world: Any) -> None:
     answer = world.join(version=0, rebalance_timeout_ms=-1, session_timeout_ms=7000)
     assert world.group().members[answer.member_id].rebalance_timeout_ms == 7000
 
 
-def test_member_ids_name_the_client_or_the_instance(world: Any) -> None:
+def test_member_ids_contain_the_client_or_the_instance(world: Any) -> None:
     del world.shard.new_member_id
     world.restart()
     world.shard.new_member_id = lambda prefix: f"{prefix}-uuid"
@@ -160,7 +160,7 @@ def test_a_dead_leader_is_replaced(world: Any) -> None:
 
 
 def test_members_vote_for_the_protocol(world: Any) -> None:
-    """Only protocols that all support stand; each member's favourite among them gets its vote."""
+    """Only protocols that all members support are candidates; each member votes for its favourite among them."""
     options = [(("x", b""), ("a", b"1"), ("b", b"2")), (("b", b"3"), ("a", b"4")), (("b", b"5"), ("a", b"6"))]
     ids = [world.new_member(protocols=protocols)[0] for protocols in options[:1]]
     for protocols in options[1:]:
@@ -235,7 +235,7 @@ def test_an_administrator_removes_a_static_member_by_its_instance(world: Any) ->
 
 
 @pytest.mark.parametrize(("version", "expected"), [(2, (25, [])), (5, (0, [25]))])
-def test_leaving_an_unknown_group(world: Any, version: int, expected: Any) -> None:
+def test_leaving_an_unknown_group_is_an_error(world: Any, version: int, expected: Any) -> None:
     answer = world.leave("stranger", group_id="nope", version=version)
     assert (answer.error_code, [member.error_code for member in answer.members]) == expected
 
@@ -319,7 +319,7 @@ def test_assignments_that_are_not_committed_in_time_rebalance(world: Any) -> Non
     assert world.group().state_name == "PreparingRebalance"
 
 
-def test_a_restart_during_a_rebalance(world: Any) -> None:
+def test_a_restart_during_a_rebalance_refuses_waiting_requests(world: Any) -> None:
     """Members of a stable group continue as if nothing had happened; waiting requests get NOT_COORDINATOR."""
     a, b = world.stable(2)
     world.restart()

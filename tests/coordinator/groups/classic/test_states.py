@@ -179,7 +179,8 @@ TABLE: dict[str, list[tuple[Any, str]]] = {
         (NonEmptyGroup.code, "Stable"),
         (GroupIdNotFound.code, "Dead"),
     ],
-    # Nobody is heard of for longer than a session; in PreparingRebalance a waits for us, so only b dies.
+    # All members are silent for longer than a session. In PreparingRebalance, a waits for the join, so only b is
+    # removed.
     "silence": [
         (None, "Empty"),
         (None, "CompletingRebalance"),
@@ -191,7 +192,7 @@ TABLE: dict[str, list[tuple[Any, str]]] = {
 
 
 def bring_to(world: Any, state: str) -> tuple[str, str, int]:
-    """A group in this state; gives its members and generation."""
+    """Brings a group to this state. Returns its members and generation."""
     a, b = world.stable(2)
     group = world.group()
     if state == "Empty":

@@ -1,4 +1,5 @@
-"""Properties of the server-side assignors: every partition once, fair, sticky, and only to who asked for it."""
+"""Properties of the server-side assignors: each partition is assigned once, fairly, stickily, and only to
+subscribers."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,7 +47,7 @@ def test_every_subscribed_partition_has_one_subscribed_owner(
 
 @given(groups, counts)
 def test_uniform_assignments_are_balanced(group: dict[str, frozenset[bytes]], partitions: dict[bytes, int]) -> None:
-    """No partition could move to a reader that has two less than its owner."""
+    """No partition could move to a subscriber that has two partitions fewer than its owner."""
     assignment = assign_uniform(specs(group), partitions)
     loads = load(assignment)
     for (topic, _), owner in owners(assignment).items():
@@ -79,13 +80,13 @@ def test_uniform_reassigns_the_partitions_of_a_member_that_left(
 
 
 @given(groups, counts)
-def test_range_gives_slices(group: dict[str, frozenset[bytes]], partitions: dict[bytes, int]) -> None:
+def test_range_assigns_contiguous_slices(group: dict[str, frozenset[bytes]], partitions: dict[bytes, int]) -> None:
     for target in assign_range(specs(group), partitions).values():
         for indexes in target.values():
             assert sorted(indexes) == list(range(min(indexes), max(indexes) + 1))
 
 
-def test_range_puts_equal_topics_on_the_same_member() -> None:
+def test_range_assigns_equal_partitions_of_topics_to_the_same_member() -> None:
     topics = frozenset(TOPICS[:2])
     assignment = assign_range(specs({"b": topics, "a": topics}), dict.fromkeys(TOPICS, 3))
     assert assignment == {
@@ -94,14 +95,14 @@ def test_range_puts_equal_topics_on_the_same_member() -> None:
     }
 
 
-def test_range_takes_static_members_first() -> None:
+def test_range_orders_static_members_first() -> None:
     topics = frozenset(TOPICS[:1])
     members = {"a": MemberSpec(None, topics, {}), "z": MemberSpec("i", topics, {})}
     assert assign_range(members, dict.fromkeys(TOPICS, 1))["z"] == {TOPICS[0]: frozenset({0})}
 
 
 def test_deleted_partitions_are_dropped() -> None:
-    """A topic that was deleted and made again under its old id cannot be; one with fewer partitions can."""
+    """A topic cannot be recreated with its old id, but it can have fewer partitions."""
     for topics in (frozenset(TOPICS[:1]), frozenset(TOPICS[:2])):
         members = {
             "a": MemberSpec(None, frozenset(TOPICS[:1]), {TOPICS[0]: frozenset({0, 5}), TOPICS[3]: frozenset({1})}),

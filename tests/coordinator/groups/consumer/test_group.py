@@ -1,4 +1,4 @@
-"""KIP-848 as Apache Kafka 4.3.1 plays it: the answers in the tables were seen on a real broker."""
+"""KIP-848 as Apache Kafka 4.3.1 implements it: the answers in the tables come from a real broker."""
 
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_a_heartbeat_can_be_repeated_after_a_lost_answer(world: Any) -> None:
     assert world.consumer("m1", 2) == FencedMemberEpoch.code
 
 
-def test_unsubscribed_topics_go_before_the_next_target(make_world: Any) -> None:
+def test_unsubscribed_topics_are_revoked_before_the_next_target(make_world: Any) -> None:
     world = make_world(consumer_assignment_interval_ms=1000)
     world.topic("t")
     world.topic("u", 2)
@@ -161,7 +161,7 @@ def test_a_silent_member_is_removed_after_its_session(world: Any) -> None:
     assert world.group("n").epoch == 3
 
 
-def test_the_groups_own_session_timeout_wins(world: Any) -> None:
+def test_the_groups_own_session_timeout_has_priority(world: Any) -> None:
     world.topic("t")
     world.image.group_configs["n", "consumer.session.timeout.ms"] = 50_000
     world.image.group_configs["n", "consumer.heartbeat.interval.ms"] = 7000
@@ -194,7 +194,7 @@ def test_new_partitions_reach_the_group(world: Any) -> None:
     assert (answer.member_epoch, world.assignment(answer)) == (3, {"t": [0, 1, 2]})
 
 
-def test_a_topic_that_is_created_and_deleted(world: Any) -> None:
+def test_created_and_deleted_topics_reach_the_group(world: Any) -> None:
     answer = world.consumer("m1", 0, topics=["t"])
     assert (answer.member_epoch, world.assignment(answer)) == (2, {})
     world.topic("t", 2)
@@ -215,7 +215,7 @@ def test_regular_expressions_are_resolved_off_the_request(world: Any, persisted_
     assert world.assignment(answer) == {"foo": [0, 1]}
     world.topic("food", 1)
     answer = world.consumer("m1", answer.member_epoch)
-    assert world.assignment(answer) is None  # not sooner than 10 s after the last look
+    assert world.assignment(answer) is None  # not earlier than 10 s after the last refresh
     world.clock.advance(10_001)
     world.consumer("m1", answer.member_epoch)
     world.clock.advance(1)
@@ -233,13 +233,13 @@ def test_regular_expressions_match_what_the_member_may_see(world: Any) -> None:
     world.clock.advance(1)
     answer = world.consumer("m1", 1, may_see=lambda topic: topic == "food")
     assert world.assignment(answer) == {"foo": [0], "fool": [0]}
-    # The next look has the eyes of who comes by then.
+    # The next refresh uses the rights of the member that triggers it.
     world.topic("foot", 1)
     world.clock.advance(10_001)
     world.consumer("m1", answer.member_epoch, may_see=lambda topic: topic != "foo")
     world.clock.advance(1)
     answer = world.consumer("m1", answer.member_epoch)
-    assert world.assignment(answer) == {"fool": [0]}  # "foo" is to be given up first
+    assert world.assignment(answer) == {"fool": [0]}  # "foo" has to be revoked first
     assert world.group("n").regexes["fo.*"].topics == {"fool", "food", "foot"}
 
 
@@ -251,7 +251,7 @@ def test_a_full_group_refuses_new_members(make_world: Any) -> None:
     assert isinstance(world.consumer("m1", 0, topics=["t"]), ConsumerGroupHeartbeatResponse)
 
 
-def test_a_restart_brings_everything_back(world: Any, persisted_state: Any) -> None:
+def test_a_restart_restores_the_whole_group(world: Any, persisted_state: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
     world.consumer("m2", 0, topics=["t"])
@@ -289,7 +289,7 @@ def test_an_older_epoch_may_commit_for_partitions_held_since_then(
     assert world.commit({("t", partition): 1}, group_id="n", member_id="m2", epoch=epoch) == {("t", partition): code}
 
 
-def test_commits_to_a_live_group(world: Any) -> None:
+def test_commits_to_a_live_group_need_a_known_member(world: Any) -> None:
     world.topic("t")
     world.consumer("m1", 0, topics=["t"])
     assert world.commit({("t", 0): 1}, group_id="n") == {("t", 0): 25}

@@ -87,7 +87,7 @@ def test_a_commit_without_a_member_creates_a_simple_group(world: Any, persisted_
 def test_refused_commits_write_nothing(world: Any, arguments: Any, code: int) -> None:
     assert list(world.commit(**arguments).values()) == [code]
     assert not world.writer.batches
-    # As seen on Kafka: only the commit with too much metadata was refused by a group that it had made.
+    # As on Kafka: only the commit with too much metadata created the group that refused it.
     assert ("g" in world.shard.groups) == (code == OffsetMetadataTooLarge.code)
 
 
@@ -103,14 +103,14 @@ def test_one_bad_partition_does_not_fail_the_others(world: Any) -> None:
     assert world.offset("t", 0).committed_offset == 1
 
 
-def test_fetching_an_uncommitted_offset_is_no_error(world: Any) -> None:
+def test_fetching_an_uncommitted_offset_is_not_an_error(world: Any) -> None:
     found = world.offset("t", 0, group_id="nope")
     assert (found.committed_offset, found.error_code, found.metadata) == (-1, 0, "")
     world.commit({("t", 0): 1})
     assert world.offset("zz", 0).committed_offset == -1
 
 
-def test_fetch_everything_and_by_id(world: Any) -> None:
+def test_offsets_are_fetched_for_all_topics_and_by_topic_id(world: Any) -> None:
     world.topic("u")
     world.commit({("t", 0): 1, ("t", 2): 3, ("u", 1): 9})
     group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
@@ -127,7 +127,7 @@ def test_fetch_everything_and_by_id(world: Any) -> None:
 
 
 def test_offsets_of_an_empty_group_expire(world: Any, persisted_state: Any) -> None:
-    """From the moment the group became empty, not from the commit (KIP-211)."""
+    """The retention starts when the group becomes empty, not at the commit (KIP-211)."""
     (member_id,) = world.stable()
     world.commit({("t", 0): 1}, member_id=member_id, epoch=1)
     for _ in range(4 * 24 * 6):
@@ -164,7 +164,7 @@ def test_a_stable_consumer_group_forgets_topics_it_no_longer_reads(world: Any) -
     assert world.offset("u", 0).committed_offset == -1
 
 
-def test_a_commit_with_its_own_retention(world: Any, persisted_state: Any) -> None:
+def test_a_commit_with_its_own_retention_expires_by_it(world: Any, persisted_state: Any) -> None:
     world.commit({("t", 0): 1}, version=2, retention_ms=60_000)
     world.commit({("t", 1): 1})
     world.clock.advance(601_000)
@@ -173,7 +173,7 @@ def test_a_commit_with_its_own_retention(world: Any, persisted_state: Any) -> No
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
 
 
-def test_version_1_brings_its_own_timestamp(world: Any) -> None:
+def test_version_1_sets_its_own_timestamp(world: Any) -> None:
     long_ago_ms = world.clock.now_ms() - 8 * DAY_MS
     world.commit({("t", 0): 1}, version=1, timestamp_ms=long_ago_ms)
     world.commit({("t", 1): 1}, version=1)
@@ -237,11 +237,11 @@ def test_transactional_commits_are_fenced_by_the_group(world: Any) -> None:
     assert txn_commit(world, 7, 5, generation_id=1, member_id="x") == 25
     assert txn_commit(world, 7, 5, generation_id=1, member_id="x", group_id="nope") == 22
     assert txn_commit(world, 7, 5, group_id="") == 24
-    # Old clients name no member at all, and are taken at their word.
+    # Old clients send no member id, and are not checked.
     assert txn_commit(world, 7, 5) == 0
 
 
-def test_a_transaction_from_kafkas_own_log(world: Any, golden: Any, make_world: Any) -> None:
+def test_a_transaction_from_kafkas_log_is_replayed(world: Any, golden: Any, make_world: Any) -> None:
     world.load((golden / "transactional-offsets.log").read_bytes())
     assert world.shard.offsets.groups["txg"]["foo"][2][1].offset == 3
     assert world.shard.offsets.pending == {}
@@ -269,7 +269,7 @@ def test_offset_delete_in_live_groups(world: Any) -> None:
     assert delete(world, "g", "u", 0) == 0
 
 
-def test_delete_groups(world: Any, persisted_state: Any) -> None:
+def test_only_empty_groups_are_deleted(world: Any, persisted_state: Any) -> None:
     world.stable(1, "busy")
     world.commit({("t", 0): 1}, group_id="simple")
     txn_commit(world, 7, 5, group_id="simple")
@@ -283,7 +283,7 @@ def test_delete_groups(world: Any, persisted_state: Any) -> None:
     assert persisted_state(world.fresh()) == persisted_state(world.shard)
 
 
-def test_many_tombstones_go_in_several_batches(world: Any) -> None:
+def test_many_tombstones_are_written_in_several_batches(world: Any) -> None:
     world.topic("big", 2500)
     for start in range(0, 2500, 500):
         world.commit({("big", index): 1 for index in range(start, start + 500)})

@@ -1,4 +1,4 @@
-"""KIP-932 membership as Apache Kafka 4.3.1 plays it: the answers in the tables were seen on a real broker."""
+"""KIP-932 membership as Apache Kafka 4.3.1 implements it: the answers in the tables come from a real broker."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,7 +38,7 @@ SESSION_MS = 45_000
 
 
 class FakeState:
-    """Share coordinators that answer at once, or when they are let."""
+    """Share coordinators that answer immediately, or when a test lets them."""
 
     def __init__(self) -> None:
         self.offsets: dict[tuple[str, bytes, int], tuple[int, int]] = {}
@@ -100,7 +100,7 @@ def owned(answer: Any) -> list[list[int]] | None:
 
 
 def assigned(world: Any, member_id: str = "m", topics: tuple[str, ...] = ("t",)) -> Any:
-    """A member that has got its partitions."""
+    """A member that has its partitions."""
     answer = beat(world, member_id, 0, list(topics))
     world.clock.advance(1000)
     return beat(world, member_id, answer.member_epoch)
@@ -133,13 +133,13 @@ def test_partitions_are_assigned_when_their_state_is_initialized(world: Any, sha
     assert (joined.member_epoch, owned(joined), joined.heartbeat_interval_ms) == (2, [], 5000)
     assert share.offsets == {("s", topic.topic_id, index): (2, -1) for index in (0, 1)}
     early = beat(world, "m", 2)
-    assert (early.member_epoch, owned(early)) == (2, None), "the last assignment is too young"
+    assert (early.member_epoch, owned(early)) == (2, None), "the last assignment is too recent"
     world.clock.advance(1000)
     got = beat(world, "m", 2)
     assert (got.member_epoch, owned(got)) == (3, [[0, 1]])
     again = beat(world, "m", 3)
     assert (again.member_epoch, owned(again)) == (3, None)
-    assert beat(world, "m", 2).member_epoch == 3, "the answer that told of epoch 3 may have been lost"
+    assert beat(world, "m", 2).member_epoch == 3, "the answer with epoch 3 may have been lost"
     assert beat(world, "m", 1) == FencedMemberEpoch.code
     assert beat(world, "m", 4) == FencedMemberEpoch.code
     assert owned(beat(world, "m", 0, ["t"])) == [[0, 1]]
@@ -191,7 +191,7 @@ def test_a_full_group_refuses_members(share: FakeState, world: Any) -> None:
     assert beat(world, "m", 3).member_epoch == 3
 
 
-def test_a_grown_topic(world: Any, share: FakeState) -> None:
+def test_new_partitions_of_a_topic_are_assigned(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     assigned(world)
     world.grow("t", 2)
@@ -227,7 +227,7 @@ def test_a_restart_finds_the_group(world: Any, share: FakeState) -> None:
     assert world.group("s").state_name == "Empty"
 
 
-def test_groups_of_other_kinds_are_left_alone(world: Any, share: FakeState) -> None:
+def test_groups_of_other_kinds_are_not_changed(world: Any, share: FakeState) -> None:
     world.topic("t", 1)
     assigned(world)
     assert world.join("s").error_code == InconsistentGroupProtocol.code
@@ -291,7 +291,7 @@ def test_a_group_is_deleted_after_its_state(world: Any, share: FakeState) -> Non
     assert (failed.error_code, len(share.offsets)) == (CoordinatorNotAvailable.code, 2)
     kept = world.fresh().groups["s"]
     assert (kept.topics.deleting, kept.topics.initialized) == ({topic.topic_id}, {}), (
-        "it is known what is to be deleted"
+        "the group remembers what to delete"
     )
     share.error = None
     (deleted,) = requests.delete_groups(world.coordinator, ["s"])
@@ -323,7 +323,7 @@ def forget(world: Any, group_id: str, *names: str) -> Any:
     return world.shard.run(share_offsets.delete(world.shard, request))
 
 
-def test_offsets_are_set_and_forgotten(world: Any, share: FakeState) -> None:
+def test_offsets_are_set_and_deleted(world: Any, share: FakeState) -> None:
     topic = world.topic("t", 1)
     answer = alter(world, "s", ("t", 0, 7), ("t", 5, 1), ("absent", 0, 1))
     assert [[each.error_code for each in one.partitions] for one in answer.responses] == [
@@ -369,7 +369,7 @@ def test_a_balanced_target_does_not_change() -> None:
     }
 
 
-def test_topics_of_some_members_only() -> None:
+def test_topics_are_assigned_only_to_their_subscribers() -> None:
     found = assign_simple({"a": spec("tu"), "b": spec("t")}, {b"t": frozenset({0, 1}), b"u": frozenset({0})})
     assert found["a"][b"u"] == {0}
     assert found["b"].keys() == {b"t"}

@@ -24,7 +24,7 @@ def count(target: Target, role: str = "active") -> int:
     return sum(map(len, getattr(target, role).values()))
 
 
-def test_everything_goes_to_the_only_member() -> None:
+def test_the_only_member_gets_everything() -> None:
     assert assign(members(m="p"), topology(a=2, B=3), 0) == {"m": Target({"a": {0, 1}, "B": {0, 1, 2}})}
     assert assign({}, topology(a=2), 0) == {}
 
@@ -64,7 +64,7 @@ def test_standby_copies_are_in_other_processes(caplog: pytest.LogCaptureFixture)
     assert not caplog.records
 
 
-def test_standby_copies_that_no_process_can_hold(caplog: pytest.LogCaptureFixture) -> None:
+def test_standby_copies_that_no_process_can_hold_are_not_assigned(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         found = assign(members(m1="p", m2="p"), topology(A=4), 1)
     assert [count(target, "standby") for target in found.values()] == [0, 0]

@@ -116,7 +116,7 @@ def test_a_silent_member_is_removed(world: Any) -> None:
 def test_a_member_that_does_not_release_tasks_in_time_is_removed(world: Any) -> None:
     first, second = Member(world, "a"), Member(world, "b")
     first.beat(), second.beat()
-    first.beat()  # has to give up tasks, and does not report that it did
+    first.beat()  # has to release tasks, and never reports that it did
     assert world.group("s").members["a"].state is MemberState.UNREVOKED_TASKS
     for _ in range(3):
         world.clock.advance(10_000)
@@ -138,7 +138,7 @@ def test_releasing_tasks_cancels_the_rebalance_timeout(world: Any) -> None:
     assert state(world) == "Stable"
 
 
-def test_the_first_assignment_comes_when_the_delay_is_over(make_world: WorldMaker) -> None:
+def test_the_first_assignment_is_made_after_the_delay(make_world: WorldMaker) -> None:
     world = make_world(streams_initial_rebalance_delay_ms=3000, streams_assignment_interval_ms=0)
     world.topic("t", 4)
     first, second = Member(world, "a"), Member(world, "b")
@@ -154,7 +154,7 @@ def test_the_first_assignment_comes_when_the_delay_is_over(make_world: WorldMake
     assert (len(first.active), len(second.active)) == (2, 2)
 
 
-def test_a_group_that_is_empty_when_the_delay_is_over(make_world: WorldMaker) -> None:
+def test_a_group_that_is_empty_after_the_delay_waits_again(make_world: WorldMaker) -> None:
     world = make_world(streams_initial_rebalance_delay_ms=3000)
     world.topic("t", 4)
     member = Member(world, "a")
@@ -162,7 +162,7 @@ def test_a_group_that_is_empty_when_the_delay_is_over(make_world: WorldMaker) ->
     world.clock.advance(3000)
     assert world.group("s").target_epoch == 1
     member.epoch = 0
-    assert statuses(member.beat()) == [5]  # again, for those who come now
+    assert statuses(member.beat()) == [5]  # the delay starts again, for new members
 
 
 def test_assignments_wait_for_the_assignment_interval(make_world: WorldMaker) -> None:
@@ -178,7 +178,7 @@ def test_assignments_wait_for_the_assignment_interval(make_world: WorldMaker) ->
     assert (len(first.active), len(second.active)) == (2, 2)
 
 
-def test_a_groups_own_configs(world: Any) -> None:
+def test_a_groups_own_configs_have_priority(world: Any) -> None:
     world.image.group_configs["s", "streams.session.timeout.ms"] = 60_000
     world.image.group_configs["s", "streams.heartbeat.interval.ms"] = 7000
     member = Member(world, "a")
@@ -201,7 +201,7 @@ def test_a_full_group(make_world: WorldMaker) -> None:
         Member(world, "b").send()
     assert caught.value.message == "The streams group has reached its maximum capacity of 1 members."
     with pytest.raises(GroupMaxSizeReached):
-        first.send(member_epoch=0)  # Kafka does not look who it is
+        first.send(member_epoch=0)  # Kafka does not check which member it is
     first.own()
 
 
@@ -222,7 +222,7 @@ def test_a_failed_write_changes_nothing(world: Any) -> None:
     assert member.active == {0, 1, 2, 3, 4, 5}
 
 
-def test_members_with_an_unknown_state_start_again(world: Any) -> None:
+def test_members_with_an_unknown_state_rejoin(world: Any) -> None:
     member = Member(world, "a")
     member.beat()
     group = world.group("s")
@@ -246,7 +246,7 @@ def test_a_topology_with_a_negative_epoch_or_duplicate_names_is_refused(world: A
 # -- internal topics
 
 
-def test_missing_internal_topics_are_named_once_each(world: Any) -> None:
+def test_each_missing_internal_topic_is_reported_once(world: Any) -> None:
     member = Member(world, "a", shape("t", changelogs=("s-one", "s-two")))
     answer = member.send()
     assert set(answer.missing) == {"s-one", "s-two"}
@@ -272,7 +272,7 @@ def test_a_process_holds_one_copy_of_a_task(world: Any) -> None:
     assert first.active == second.standby
     assert second.active == first.standby
     second.beat(member_epoch=-1)
-    first.own()  # its standby copies have to go before they come back as active ones
+    first.own()  # its standby tasks have to be revoked before it gets them as active ones
     assert first.standby == set()
     for _ in range(2):
         first.own()
@@ -299,7 +299,7 @@ def seen(world: Any, shard: Any) -> tuple[Any, ...]:
     )
 
 
-def test_a_new_coordinator_knows_everything(world: Any) -> None:
+def test_a_new_coordinator_restores_the_whole_group(world: Any) -> None:
     world.image.group_configs["s", "streams.num.standby.replicas"] = 1
     topology = shape("t", changelogs=("s-store",))
     world.topic("s-store", 4)
@@ -326,7 +326,7 @@ def test_a_new_coordinator_restarts_the_sessions(world: Any) -> None:
     assert world.group("s").members["a"].state is MemberState.UNREVOKED_TASKS
     world.clock.advance(29_000)
     assert set(world.group("s").members) == {"a", "b"}
-    world.clock.advance(2000)  # the first should have let go by now
+    world.clock.advance(2000)  # the first member should have released it by now
     assert set(world.group("s").members) == {"b"}
     world.clock.advance(20_000)
     assert world.group("s").is_empty
@@ -395,7 +395,7 @@ def test_offsets_turn_an_empty_streams_group_into_a_classic_one(world: Any) -> N
     assert world.fresh().groups["s"].type_name == "classic"
 
 
-def test_listing(world: Any) -> None:
+def test_streams_groups_are_listed(world: Any) -> None:
     Member(world, "a", shape("nowhere")).beat()
     (listed,) = requests.list_groups(world.coordinator, ["not_ready"], ["STREAMS"]).groups
     assert (listed.group_id, listed.protocol_type, listed.group_state) == ("s", "streams", "NotReady")
