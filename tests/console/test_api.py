@@ -22,7 +22,7 @@ def texts(page: Any) -> list[str]:
     return [record["value"]["text"] for record in page["records"]]
 
 
-def test_the_overview_counts_topics_groups_and_brokers(console: Console) -> None:
+def test_the_overview_counts_topics_partitions_and_groups(console: Console) -> None:
     console.broker.topic("orders").create(3)
     found = console.get("/overview")
     assert (found["topics"], found["partitions"], found["groups"]) == (1, 3, 0)
@@ -418,7 +418,7 @@ def test_every_operation_is_described(console: Console) -> None:
     assert all(each.summary for each in OPERATIONS)
 
 
-def test_a_copied_record_equals_the_original(console: Console) -> None:
+def test_a_record_can_be_copied_from_another(console: Console) -> None:
     topic = console.broker.topic("t")
     topic.create(1)
     topic.append([(b"\xff", b"\x00\xff", [("h", None)])])

@@ -71,7 +71,7 @@ def test_live_requests_come_with_their_answers(own_console: Console) -> None:
     assert any(kind == "status" and data["missed"] == 0 for kind, data in found)
 
 
-def test_a_request_that_was_dropped_is_not_found(own_console: Console) -> None:
+def test_a_request_that_is_no_longer_kept_is_not_found(own_console: Console) -> None:
     answer = own_console.ask("GET", "/requests/999999999")
     assert (answer.status, answer.data["error"]) == (404, "request 999999999 is no longer kept")
 

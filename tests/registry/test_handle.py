@@ -231,7 +231,7 @@ def test_references_and_guids_are_followed(broker: Any) -> None:
     assert topic.decoded() == [{"id": b"ab"}, {"id": b"\0\0"}, {"items": [{"n": 1}]}]
 
 
-def test_requests_can_be_delayed_and_fail(broker: Any) -> None:
+def test_requests_can_fail_be_dropped_and_be_delayed(broker: Any) -> None:
     registry = broker.registry
     registry.register("s", ORDER)
     with registry.faults.error("GET /subjects*", 503, 50301, "no leader", times=1) as fault:

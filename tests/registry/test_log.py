@@ -1,4 +1,4 @@
-"""The `_schemas` topic: the record format, replaying what others wrote, failures."""
+"""The `_schemas` topic: the record format, replays of records from other registries, and failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
 
 
 def append(log: MemoryLog, *pairs: tuple[Any, Any]) -> None:
-    """Write JSON, or bytes as they are."""
+    """Write JSON, or unchanged bytes."""
 
     def data(value: Any) -> bytes | None:
         return value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
@@ -34,7 +34,7 @@ def written(api: Any) -> list[tuple[str, str | None]]:
     ]
 
 
-def test_the_records_are_confluents_to_the_byte(api: Any) -> None:
+def test_the_records_equal_confluents_byte_for_byte(api: Any) -> None:
     api.register("s", '"int"')
     api.ok("PUT", "/config", {"compatibility": "NONE"})
     api.ok("PUT", "/config/s", {"compatibility": "FULL", "normalize": True})
@@ -96,7 +96,7 @@ entries = st.builds(
 
 
 @given(entries)
-def test_a_schema_comes_back_as_it_was_written(entry: SchemaEntry) -> None:
+def test_a_schema_is_read_back_unchanged(entry: SchemaEntry) -> None:
     event = read_record(StoredRecord(0, 5, *records.schema_record(entry)))
     assert isinstance(event, records.SchemaPut)
     assert event.entry == entry
@@ -118,7 +118,7 @@ def test_records_of_karapace_and_old_registries_are_read(api: Any) -> None:
         ({"keytype": "CONFIG", "subject": None, "magic": 0}, {"compatibilityLevel": "FULL"}),
         ({"subject": "s", "magic": 0, "keytype": "CONFIG"}, {"compatibilityLevel": "NONE"}),
         karapace("t", 1, 3, '"string"', deleted=True),
-        # A tombstone is an empty value there.
+        # There, a tombstone is an empty value.
         ({"subject": "t", "version": 1, "magic": 1, "keytype": "SCHEMA"}, b""),
         ({"keytype": "NOOP", "magic": 0}, None),
         ({"subject": "s", "magic": 0, "keytype": "DELETE_SUBJECT"}, {"subject": "s", "version": 1}),
@@ -130,12 +130,12 @@ def test_records_of_karapace_and_old_registries_are_read(api: Any) -> None:
     assert other.ok("GET", "/subjects/s/versions/2")["schemaType"] == "AVRO"
     assert other.ok("GET", "/config") == {"compatibilityLevel": "FULL"}
     assert other.ok("GET", "/config/s") == {"compatibilityLevel": "NONE"}
-    # The highest id counts, though nothing has it any more.
+    # The highest id counts, although no schema has it any more.
     assert other.register("u", '"bytes"') == 4
 
 
-def test_a_compacted_topic(api: Any) -> None:
-    """The last record of each key is enough, in whatever order they are left."""
+def test_a_compacted_topic_is_replayed(api: Any) -> None:
+    """The last record of each key is enough, in any order."""
     append(
         api.log,
         karapace("s", 2, 2, '"long"', deleted=True),
@@ -214,7 +214,7 @@ class FailingLog(MemoryLog):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_failed_write_gives_no_id_twice(make_api: Any, when: str) -> None:
+def test_a_failed_write_assigns_no_id_twice(make_api: Any, when: str) -> None:
     log = FailingLog()
     api = make_api(log)
     api.register("s", '"int"')
@@ -228,7 +228,7 @@ def test_a_failed_write_gives_no_id_twice(make_api: Any, when: str) -> None:
     assert retried == (2 if when == "after" else 4)
 
 
-def test_nothing_changes_state_but_the_replay(api: Any) -> None:
+def test_only_the_replay_changes_the_state(api: Any) -> None:
     api.register("s", A)
     blank = State()
     for record in api.log.records:

@@ -1,6 +1,6 @@
 """Registry clients of other languages: each registers, compares, reads and deletes, and prints the results.
 
-Values that Python encoded are decoded by them, and what they encoded goes through the broker and is decoded here.
+They decode values that Python encoded. Their own values are sent through the broker and decoded here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def node(broker: Any, client: str, values: list[str]) -> Any:
 
 
 def go(broker: Any, client: str, values: list[str]) -> Any:
-    # Without C: the Kafka client beside the registry's would need librdkafka.
+    # Without C: the Kafka client in the same package would need librdkafka.
     return report(broker, [go_binary(HERE / "go", CGO_ENABLED="0"), client], values)
 
 
@@ -79,7 +79,7 @@ def decoded(broker: Any, values: list[str]) -> Any:
 
 
 @pytest.mark.node
-def test_confluents_client_for_node(broker: Any, given: list[str]) -> None:
+def test_confluents_client_for_node_works(broker: Any, given: list[str]) -> None:
     found = node(broker, "confluent", given)
     assert (found["id"], found["versions"], found["config"]) == (1, [1], "FULL")
     assert (found["incompatible"], found["missing"], found["compatible"]) == ([409, 40901], [404, 40401], False)
@@ -90,7 +90,7 @@ def test_confluents_client_for_node(broker: Any, given: list[str]) -> None:
 
 
 @pytest.mark.node
-def test_the_client_of_kafkajs(broker: Any, given: list[str]) -> None:
+def test_the_client_of_kafkajs_works(broker: Any, given: list[str]) -> None:
     found = node(broker, "kafkajs", given)
     assert (found["id"], found["latest"]) == (1, 1)
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in found["incompatible"]
@@ -101,7 +101,7 @@ def test_the_client_of_kafkajs(broker: Any, given: list[str]) -> None:
 
 
 @pytest.mark.go
-def test_confluents_client_for_go(broker: Any, given: list[str]) -> None:
+def test_confluents_client_for_go_works(broker: Any, given: list[str]) -> None:
     found = go(broker, "confluent", given)
     assert (found["id"], found["versions"], found["config"], found["deleted"]) == (1, [1], "FULL", [1])
     assert (found["incompatible"], found["missing"], found["compatible"]) == (40901, 40401, False)
@@ -109,7 +109,7 @@ def test_confluents_client_for_go(broker: Any, given: list[str]) -> None:
 
 
 @pytest.mark.go
-def test_the_registry_client_of_franz_go(broker: Any, given: list[str]) -> None:
+def test_the_registry_client_of_franz_go_works(broker: Any, given: list[str]) -> None:
     found = go(broker, "franz", given)
     assert (found["id"], found["version"], found["config"], found["deleted"]) == (1, 1, "FULL", [1])
     assert (found["incompatible"], found["missing"], found["compatible"]) == ([409, 40901], [404, 40401], False)
@@ -119,7 +119,7 @@ def test_the_registry_client_of_franz_go(broker: Any, given: list[str]) -> None:
 
 
 @pytest.mark.jvm
-def test_confluents_client_for_java(broker: Any, given: list[str]) -> None:
+def test_confluents_client_for_java_works(broker: Any, given: list[str]) -> None:
     found = java(broker, "client", given)
     assert (found["id"], found["again"], found["version"], found["second"]) == (1, 1, 1, 1)
     assert (found["versions"], found["latest"][:3]) == ([1, 2], [found["latest"][0], 2, "AVRO"])

@@ -1,4 +1,4 @@
-"""The registry that a broker brings along: embedded, spawned, in clusters, and from the command line."""
+"""The registry that is part of a broker: embedded, spawned, in clusters, and from the command line."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def subjects(url: str) -> list[str]:
         return list(registry.get_subjects())
 
 
-def test_a_broker_in_a_thread_brings_a_registry() -> None:
+def test_a_broker_in_a_thread_has_a_registry() -> None:
     with ottla.serve(registry=0) as broker:
         assert register(broker.registry_url) == 1
         assert subjects(broker.registry_url) == ["orders-value"]
 
 
-def test_a_broker_on_the_loop_brings_a_registry() -> None:
+def test_a_broker_on_the_loop_has_a_registry() -> None:
     async def run() -> None:
         async with ottla.Broker(registry=0) as broker:
             assert await asyncio.to_thread(register, broker.registry_url) == 1
@@ -61,7 +61,7 @@ def test_a_broker_in_a_process_keeps_the_address_of_its_registry(tmp_path: Path)
         assert register(url, "other-value", AVRO.replace("Order", "Other")) == 2
 
 
-def test_a_registry_of_a_cluster_goes_on_when_a_broker_is_lost() -> None:
+def test_a_registry_of_a_cluster_continues_when_a_broker_is_lost() -> None:
     with ottla.Cluster(brokers=3, registry=0) as cluster:
         assert register(cluster.registry_url) == 1
         assert len(cluster.partition("_schemas").replicas) == 3
@@ -83,7 +83,7 @@ def test_a_registry_may_have_users() -> None:
         assert refused.value.http_status_code == 401
 
 
-def test_faults_time_and_releases_leave_it_alone() -> None:
+def test_faults_time_and_releases_do_not_affect_the_registry() -> None:
     with ottla.serve(registry=0, as_version="1.0", clock="virtual") as broker:
         fault = broker.faults.error("Produce", "REQUEST_TIMED_OUT")
         broker.clock.advance(days=1)
@@ -146,7 +146,7 @@ def test_a_snapshot_and_a_branch_have_their_schemas() -> None:
         assert subjects(broker.registry_url) == ["kept-value"]
 
 
-def test_acls_of_the_command_line_leave_the_registry_its_topic() -> None:
+def test_acls_of_the_command_line_do_not_hide_the_topic_of_the_registry() -> None:
     rules = ["--user", "alice:secret", "--acl", "alice read topic:orders"]
     with serving("--registry", "0", "--ephemeral", *rules) as found:
         assert register(found["registry"]) == 1

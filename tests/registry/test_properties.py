@@ -1,4 +1,4 @@
-"""What holds for every schema: it reads itself, an optional field does no harm, transitive levels imply plain ones."""
+"""Rules for every schema: it reads itself, an optional field breaks nothing, and transitive levels imply plain ones."""
 
 from __future__ import annotations
 

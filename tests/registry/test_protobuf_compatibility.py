@@ -1,4 +1,4 @@
-"""Protobuf: every rule, both ways."""
+"""Protobuf: every rule, in both directions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def types(old: str, new: str) -> tuple[str, str]:
     )
 
 
-# What changes, the old file, the new one, what BACKWARD reports, what FORWARD reports.
+# The change, the old file, the new one, and the findings of BACKWARD and FORWARD.
 ROWS: list[tuple[str, str, str, list[str], list[str]]] = [
     ("nothing", message("int32 a = 1;"), message("int32 a = 1;"), [], []),
     ("field added", message("int32 a = 1;"), message("int32 a = 1; string b = 2;"), [], []),
@@ -85,7 +85,7 @@ ROWS: list[tuple[str, str, str, list[str], list[str]]] = [
 
 
 def parse(text: str, **files: str) -> ProtobufSchema:
-    """A file and those it imports, as name.proto=text; a number after the name is the version."""
+    """Parses a file and its imports, as name.proto=text; a number after the name is the version."""
     references, resolved = [], []
     for key, content in files.items():
         name, _, version = key.partition("_")

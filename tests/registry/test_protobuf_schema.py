@@ -112,13 +112,13 @@ def parse(text: str, **files: str) -> ProtobufSchema:
     return schema
 
 
-def test_the_stored_text() -> None:
+def test_the_stored_text_is_confluents() -> None:
     schema = parse(FULL, common=COMMON)
     assert schema.canonical() == STORED
     assert parse(STORED, common=COMMON).canonical() == STORED
 
 
-def test_proto2_with_all_it_has() -> None:
+def test_every_feature_of_proto2_is_read() -> None:
     text = """package p;
 
 message M {
@@ -152,11 +152,11 @@ extend M {
     assert ProtobufSchema.parse(Source(schema.formatted("serialized"))).canonical() == text
 
 
-def test_a_descriptor_and_its_text_are_one_schema() -> None:
+def test_a_descriptor_and_its_text_are_the_same_schema() -> None:
     schema = parse(FULL.replace('option (own).part = { a: 1, b: [ "x", "y" ] };', ""), common=COMMON)
     serialized = schema.formatted("serialized")
     again = parse(serialized, common=COMMON)
-    # Only what the descriptor cannot tell is written in its own way.
+    # Only details that the descriptor does not contain are written differently.
     wanted = schema.canonical().replace(".shop.v1.Order up", "Order up")
     wanted = wanted.replace(
         "  reserved 2, 15, 9 to 11, 1000 to max;\n",
@@ -184,7 +184,7 @@ def test_the_descriptor_is_complete() -> None:
     )
 
 
-def test_half_a_character_is_replaced() -> None:
+def test_an_incomplete_surrogate_is_replaced() -> None:
     text = parse(r'option java_package = "\ud83d\ude00"; option (own) = "a\ud800b\udc00"; message M {}').canonical()
     assert 'option java_package = "\U0001f600";' in text
     assert 'option (own) = "a\ufffdb\ufffd";' in text
@@ -195,7 +195,7 @@ def test_normalizing() -> None:
     other = parse("package p; message M { optional int32 a = 1; optional .p.M.N b = 2; message N {} }")
     assert one.normalized().canonical() == other.normalized().canonical()
     assert ".p.M.N b = 2;" in one.normalized().canonical()
-    # Records name messages by their position, so that stays.
+    # Records identify messages by position, so the order stays.
     two = parse('syntax = "proto3"; message B {} message A {}').normalized().canonical()
     assert two.index("message B") < two.index("message A")
 
@@ -348,7 +348,7 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
             parse(nested(depth))
 
 
-def test_a_large_file_takes_little_time() -> None:
+def test_a_large_file_is_parsed_quickly() -> None:
     fields = "".join(f"optional string field_{number} = {number};" for number in range(1, 3_000))
     schema = parse("".join(f"message M{number} {{{fields}}}" for number in range(5)))
     assert schema.cannot_read(schema, False) == []

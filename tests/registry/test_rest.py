@@ -13,7 +13,7 @@ import pytest
 from ottla.registry.rest.http import Request
 
 A = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
-# A can be read with it, and it with A.
+# It can read A, and A can read it.
 AB = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'
 INCOMPATIBLE = '{"type":"record","name":"R","fields":[{"name":"a","type":"string"}]}'
 V1 = "application/vnd.schemaregistry.v1+json"
@@ -79,7 +79,7 @@ def test_invalid_requests_are_refused(api: Any) -> None:
     assert api.ok("GET", "/subjects") == []
 
 
-def test_root_types_and_metadata(api: Any) -> None:
+def test_the_root_the_types_and_the_metadata_are_served(api: Any) -> None:
     assert api.ok("GET", "/") == {} == api.ok("POST", "/", {})
     assert sorted(api.ok("GET", "/schemas/types")) == ["AVRO", "JSON", "PROTOBUF"]
     clusters = {"kafka-cluster": "test-cluster", "schema-registry-cluster": "schema-registry"}
@@ -119,7 +119,7 @@ def test_fields_have_confluents_order(api: Any) -> None:
     assert list(api.ok("GET", "/config/c")) == names == list(api.ok("DELETE", "/config/c"))
 
 
-def test_query_booleans_in_any_case(api: Any) -> None:
+def test_query_booleans_may_have_any_case(api: Any) -> None:
     api.register("s", A)
     api.ok("DELETE", "/subjects/s")
     assert api.ok("GET", "/subjects?deleted=True&unknown=1") == ["s"] == api.ok("GET", "/subjects?deleted=true")
@@ -129,7 +129,7 @@ def test_query_booleans_in_any_case(api: Any) -> None:
 # Registering and looking up.
 
 
-def test_register_and_get(api: Any) -> None:
+def test_a_registered_schema_is_returned(api: Any) -> None:
     answer = api.ok("POST", "/subjects/s/versions", body(' { "type":"int" } '))
     assert answer == {"version": 1, "id": 1, "guid": guid_of('"int"'), "schemaType": "AVRO", "schema": '"int"'}
     stored = {"subject": "s", **answer, "ts": 1_700_000_000_000, "deleted": False}
@@ -177,7 +177,7 @@ def test_unknown_subjects_versions_and_ids_are_404(api: Any) -> None:
 def test_one_schema_has_one_id(api: Any) -> None:
     assert api.register("s", A) == 1 == api.register("t", json.dumps(json.loads(A), indent=2))
     assert api.register("s", AB) == 2
-    # Registering an old version again makes no new version, and is not compared with anything.
+    # Registering an old version again creates no new version, and skips the compatibility check.
     assert api.register("s", A) == 1
     assert api.ok("GET", "/subjects/s/versions") == [1, 2]
     assert api.ok("GET", "/schemas/ids/1/subjects") == ["s", "t"]
@@ -260,13 +260,13 @@ def test_soft_and_hard_delete_of_versions(api: Any) -> None:
     assert api.error("GET", "/subjects/s/versions/2")[:2] == (404, 40402)
     assert api.ok("GET", "/subjects/s/versions/2?deleted=true")["deleted"] is True
     assert api.ok("GET", "/schemas/ids/2")["deleted"] is True
-    # The same schema again: its id, a new version, and the old one is gone.
+    # The same schema again gets its old id and a new version; the old version stays deleted.
     assert api.ok("POST", "/subjects/s/versions", body(AB))["version"] == 3
     assert api.ok("GET", "/subjects/s/versions?deleted=true") == [1, 3]
     assert api.ok("DELETE", "/subjects/s/versions/3") == 3
     assert api.ok("DELETE", "/subjects/s/versions/3?permanent=true") == 3
     assert api.error("GET", "/schemas/ids/2")[:2] == (404, 40403)
-    # Its id is never given again, even to the same schema.
+    # Its id is never reused, even for the same schema.
     assert api.ok("POST", "/subjects/s/versions", body(AB)) | {"ts": 0} == {
         "version": 2, "id": 3, "guid": guid_of(AB), "schemaType": "AVRO", "schema": AB, "ts": 0,
     }  # fmt: skip
@@ -321,7 +321,7 @@ def test_references(api: Any) -> None:
     assert api.ok("GET", "/subjects/in/versions/1/referencedby?deleted=true") == [outer]
     assert api.ok("DELETE", "/subjects/in") == [1]
     assert api.error("DELETE", "/subjects/in?permanent=true")[:2] == (422, 42206)
-    # A stored schema may refer to what is deleted, a new one may not.
+    # A stored schema may refer to a deleted one, a new schema may not.
     assert api.ok("GET", "/subjects/out/versions/1?deleted=true&format=resolved")["schema"] == INLINED
     assert (
         api.error("POST", "/subjects/new/versions", body(OUTER, references=[{**reference, "version": 1}]))[1] == 42201
@@ -331,7 +331,7 @@ def test_references(api: Any) -> None:
     assert api.ok("DELETE", "/subjects/in/versions/1?permanent=true") == 1
 
 
-def test_references_within_a_subject_do_not_hold_it(api: Any) -> None:
+def test_references_within_a_subject_do_not_prevent_its_deletion(api: Any) -> None:
     api.ok("PUT", "/config", {"compatibility": "NONE"})
     api.register("s", INNER)
     api.register("s", OUTER, references=[{"name": "In", "subject": "s", "version": 1}])
@@ -339,7 +339,7 @@ def test_references_within_a_subject_do_not_hold_it(api: Any) -> None:
     assert api.ok("DELETE", "/subjects/s") == [1, 2]
     before = len(api.log.records)
     assert api.ok("DELETE", "/subjects/s?permanent=true") == [1, 2]
-    # The newest first: a reader of the topic never sees a version without what it refers to.
+    # The newest first: a reader of the topic never sees a version without its references.
     assert [json.loads(record.key)["version"] for record in api.log.records[before:]] == [2, 1]
 
 
@@ -353,7 +353,7 @@ def test_references_of_references(api: Any) -> None:
         assert status in (200, 422)
         if status == 422:
             break
-    # Written out, they are nested deeper than is allowed at some point; all before are there.
+    # Inlined, they exceed the nesting limit at some point. All earlier ones are registered.
     assert number > 40
 
 
@@ -397,7 +397,7 @@ LEVEL_ROWS = [
     ([record(field("a", False))], record(field("a", False), field("b", False)), FORWARD),
     ([record(field("a", False), field("b", False))], record(field("a", False)), BACKWARD),
     ([record(field("a", False))], INCOMPATIBLE, {"NONE"}),
-    # The last version alone would be fine: b has a default there. In the first one there is no b.
+    # The last version alone would be fine: it has b with a default. The first one has no b.
     (
         [record(field("a", False)), record(field("a", False), field("b", True))],
         record(field("a", False), field("b", False)),

@@ -69,7 +69,7 @@ def test_config_of_contexts(api: Any) -> None:
     assert (level("s"), level(":.c:s"), level(":.d:s")) == ("FULL", "FORWARD", "NONE")
     api.ok("PUT", "/contexts/c/config/s", {"compatibility": "BACKWARD"})
     assert (level(":.c:s"), level(":.c:t")) == ("BACKWARD", "FORWARD")
-    # A subject without a level of its own has the default one, and the rest of the global config.
+    # A subject without its own level has the default one, and the rest of the global config.
     api.ok("PUT", "/config", {"normalize": True})
     api.ok("PUT", "/config/s", {"compatibilityGroup": "g"})
     assert api.ok("GET", "/config/s?defaultToGlobal=true") == {
@@ -84,7 +84,7 @@ def test_defaults_and_overrides(api: Any) -> None:
     api.ok("PUT", "/config/s", defaults)
     api.register("s", A, metadata={"properties": {"b": "2", "c": "2"}})
     assert api.ok("GET", "/subjects/s/versions/1")["metadata"] == {"properties": {"a": "1", "b": "2", "c": "9"}}
-    # Without metadata of its own, a version takes over that of the one before.
+    # A version without its own metadata inherits that of the version before.
     api.register("s", AB)
     assert api.ok("GET", "/subjects/s/versions/2")["metadata"]["properties"]["b"] == "2"
 
@@ -100,7 +100,7 @@ def test_metadata_and_rules(api: Any) -> None:
     assert api.error("GET", "/subjects/x/metadata?key=owner&value=me")[:2] == (404, 40401)
     assert [one["version"] for one in api.ok("GET", "/schemas?ruleType=CEL")] == [1]
     assert api.ok("GET", "/schemas?ruleType=AVRO") == []
-    # The look-up finds it without the metadata too: registering would take them over.
+    # The lookup also finds it without the metadata, because registering would inherit them.
     assert api.ok("POST", "/subjects/s", body())["version"] == 1
     assert api.register("s", A) == 1
     for broken, problem in (
@@ -132,14 +132,14 @@ def test_a_version_in_the_metadata(api: Any) -> None:
     assert api.ok("POST", "/subjects/s/versions", body(AB))["metadata"]["properties"]["confluent:version"] == "2"
 
 
-def test_a_version_in_the_metadata_has_to_be_the_right_one(api: Any) -> None:
+def test_a_wrong_version_in_the_metadata_is_refused(api: Any) -> None:
     api.register("s", A)
     right, wrong = ({"properties": {"confluent:version": number}} for number in ("1", "5"))
     assert api.ok("POST", "/subjects/s", body(metadata=right))["version"] == 1
     assert api.error("POST", "/subjects/s", body(metadata=wrong))[:2] == (404, 40403)
 
 
-def test_the_last_version_takes_the_settings_with_it(api: Any) -> None:
+def test_deleting_the_last_version_deletes_the_settings(api: Any) -> None:
     api.register("s", A)
     api.ok("PUT", "/config/s", {"compatibility": "NONE"})
     api.ok("PUT", "/mode/s", {"mode": "READWRITE"})
@@ -194,7 +194,7 @@ def test_modes(api: Any) -> None:
     assert api.error("DELETE", "/subjects/s/versions/1") == refused
     assert api.error("DELETE", "/subjects/s") == refused
     assert api.error("PUT", "/config/s", {"compatibility": "NONE"}) == refused
-    # What already exists can be read, looked up, and "registered".
+    # An existing schema can be read, looked up, and "registered".
     assert api.ok("POST", "/subjects/s", body())["id"] == 1 == api.register("s", A)
     assert api.ok("PUT", "/mode/s", {"mode": "READWRITE"}) == {"mode": "READWRITE"}
     assert api.register("s", AB) == 2
@@ -222,7 +222,7 @@ def test_import_mode(api: Any) -> None:
     )
     api.ok("DELETE", "/subjects/s")
     api.ok("PUT", "/mode", {"mode": "IMPORT"})
-    # Soft-deleted versions are gone then.
+    # This removes soft-deleted versions.
     assert api.ok("GET", "/subjects?deleted=true") == []
     assert api.error("POST", "/subjects/s/versions", body())[2] == "Subject s in context  is not in read-write mode"
     assert api.ok("POST", "/subjects/s/versions", body(id=100, version=5)) | {"ts": 0} == {
@@ -263,7 +263,7 @@ def test_contexts(api: Any) -> None:
     assert api.ok("GET", "/schemas/ids/1")["schema"] == A
     assert len(api.ok("GET", "/contexts/.c/schemas")) == 1
     assert api.error("GET", "/contexts/a:b/subjects")[:2] == (400, 400)
-    # A plain subject that the default context does not have is looked for in the others.
+    # A plain subject that is not in the default context is searched in the others.
     api.ok("POST", "/contexts/.c/subjects/only/versions", body('"int"'))
     assert api.ok("GET", "/subjects/only/versions/1")["subject"] == ":.c:only"
     assert api.ok("POST", "/subjects/only", body('"int"'))["subject"] == ":.c:only"
@@ -326,7 +326,7 @@ def test_formats(api: Any) -> None:
     serialized = api.ok("GET", "/schemas/ids/1?format=serialized")["schema"]
     assert serialized != text and api.ok("GET", "/schemas/ids/1/schema") == text
     assert api.ok("GET", "/schemas/ids/1?format=nonsense")["schema"] == text
-    # As a descriptor it is the same schema, and comes back as it was sent.
+    # As a descriptor it is the same schema, and is returned as it was sent.
     answer = api.ok("POST", "/subjects/q/versions", body(serialized, schemaType="PROTOBUF"))
     assert (answer["id"], answer["schema"]) == (1, serialized)
     assert api.ok("GET", "/subjects/q/versions/1")["schema"] == text

@@ -1,4 +1,4 @@
-"""Who may do what: rights by the beginning of a subject's name, tokens, and TLS."""
+"""Access control: rights by the prefix of a subject's name, tokens, and TLS."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def user(url: str) -> Iterator[Callable[[str], HttpRegistry]]:
-    """Makes clients that log in by their name."""
+    """Makes clients that log in with their name."""
     clients = {name: HttpRegistry(url, user=f"{name}:{password}") for name, password in USERS.items()}
     yield clients.__getitem__
     for client in clients.values():
@@ -58,7 +58,7 @@ def test_lists_show_what_may_be_read(user: Any) -> None:
     assert {each["subject"] for each in user("bob").ask("GET", "/schemas", None)} == {"bobs-value", "public-value"}
 
 
-def test_a_prefix_says_what_may_be_read_and_written(user: Any) -> None:
+def test_a_prefix_limits_reads_and_writes(user: Any) -> None:
     alice, body = user("alice"), {"schema": ORDER}
     assert alice.ask("POST", "/subjects/orders-new/versions", body)["version"] == 1
     assert alice.ask("POST", "/subjects/orders-new", body)["version"] == 1

@@ -1,4 +1,4 @@
-"""What many schemas cost: how many are parsed, and the memory. `scripts/bench --only registry` has the times."""
+"""The cost of many schemas: how many are parsed, and the memory. `scripts/bench --only registry` measures the times."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_start_with_ten_thousand_schemas_parses_none(parsed: list[str]) -> Non
     assert parsed == []
 
 
-def test_the_memory_that_schemas_take() -> None:
+def test_the_memory_of_schemas_is_bounded() -> None:
     log = log_of(2_000)
     tracemalloc.start()
     registry = Registry(log)
@@ -64,7 +64,7 @@ def test_the_memory_that_schemas_take() -> None:
     assert len(registry.state.subjects) == 2_000
 
 
-def test_a_thousand_versions_under_a_transitive_level(make_api: Any, parsed: list[str]) -> None:
+def test_a_transitive_level_parses_each_of_a_thousand_versions_once(make_api: Any, parsed: list[str]) -> None:
     log = MemoryLog()
     versions = [
         SchemaEntry("s", number, number, "AVRO", text_of(0).replace('"name":"R0"', f'"name":"R0","doc":"{number}"'))

@@ -85,7 +85,7 @@ def test_an_unreachable_cluster_is_an_error_until_it_returns(confluent_client: A
         assert client.get_subjects() == []
 
 
-def test_the_start_says_which_formats_lack_their_packages(
+def test_the_start_logs_which_formats_lack_their_packages(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)  # as if it was not installed
@@ -96,7 +96,7 @@ def test_the_start_says_which_formats_lack_their_packages(
         ]
 
 
-def test_all_packages_are_there_in_the_tests() -> None:
+def test_all_optional_packages_are_installed_in_the_tests() -> None:
     assert packages.missing_formats() == {}
 
 
@@ -110,7 +110,7 @@ def test_every_answer_has_a_request_id() -> None:
 
 
 def test_a_long_comparison_does_not_keep_the_broker_from_serving() -> None:
-    """Two unions whose members all have to be compared with each other, on the way to the limit."""
+    """Two unions whose members must all be compared with each other, close to the limit."""
     kinds = [{"type": "object", "properties": {f"p{n}": {"type": "string", "maxLength": n}}} for n in range(120)]
     old = {"type": "object", "properties": {"a": {"oneOf": kinds}}}
     new = {"type": "object", "properties": {"a": {"oneOf": [*reversed(kinds), {"type": "null"}]}}}

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def on_broker(bootstrap: str, work: Callable[[Registry], Awaitable[T]], patience_s: float = 5) -> T:
-    """Start a registry on a broker, and do something with it."""
+    """Start a registry on a broker, and run a function with it."""
 
     async def run() -> T:
         async with Client(bootstrap, retry_timeout_s=patience_s) as client:
@@ -45,7 +45,7 @@ async def register(registry: Registry, subject: str, text: str) -> Any:
     return await send(registry, "POST", f"/subjects/{subject}/versions", {"schema": text})
 
 
-def test_the_topic_is_made_and_read_again(tmp_path: Path) -> None:
+def test_the_topic_is_created_and_read_again(tmp_path: Path) -> None:
     async def first(registry: Registry) -> None:
         assert (await register(registry, "s", '"int"'))["id"] == 1
         assert (await register(registry, "t", '"long"'))["id"] == 2
@@ -101,14 +101,14 @@ def test_a_topic_that_would_lose_schemas_is_refused(partitions: int, config: dic
             on_broker(broker.bootstrap, nothing)
 
 
-def test_a_broker_that_is_gone_is_an_answer() -> None:
+def test_an_unreachable_broker_gives_an_error_answer() -> None:
     async def work(registry: Registry) -> None:
         await register(registry, "s", '"int"')
         broker.down()
         body = json.dumps({"schema": '"long"'}).encode()
         answer = await registry.handle(Request("POST", "/subjects/t/versions", {}, body))
         assert (answer.status, answer.body["error_code"]) == (500, 50001)
-        # What is known can still be read.
+        # Known schemas can still be read.
         assert await send(registry, "GET", "/subjects") == ["s"]
 
     with ottla.serve() as broker:
@@ -116,8 +116,8 @@ def test_a_broker_that_is_gone_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_write_whose_answer_is_lost(when: str) -> None:
-    """The connection breaks so often that the client gives up, before the write or after it."""
+def test_a_write_whose_answer_is_lost_is_found_by_the_next_one(when: str) -> None:
+    """The connection breaks, before the write or after it, until the client gives up."""
 
     async def work(registry: Registry) -> None:
         await register(registry, "s", '"int"')
@@ -126,7 +126,7 @@ def test_a_write_whose_answer_is_lost(when: str) -> None:
         answer = await registry.handle(Request("POST", "/subjects/t/versions", {}, body))
         assert (answer.status, answer.body["error_code"]) == (500, 50001)
         lost.remove()
-        # The next write finds out. Its schema is a different one, and its id too, whatever became of the first.
+        # The next write finds out. Its schema and its id are different, no matter whether the first write arrived.
         assert (await register(registry, "u", '"bytes"'))["id"] == 3
         assert await send(registry, "GET", "/subjects") == (["s", "t", "u"] if when == "after" else ["s", "u"])
         again = Registry(registry.log)

@@ -1,6 +1,6 @@
-"""`ottla.Cluster` as its users have it: blocking and async, steered from Python and over HTTP, in memory, on disk.
+"""`ottla.Cluster` as users call it: blocking and async, controlled from Python and over HTTP, in memory and on disk.
 
-What has to come about is waited for; nothing here depends on how long it takes.
+The tests wait for each expected state; none depends on how long it takes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ def control(cluster: ottla.Cluster, method: str, path: str, **body: Any) -> Any:
         return json.load(answer)
 
 
-def test_a_cluster_with_a_thread_of_its_own() -> None:
+def test_a_cluster_runs_in_its_own_thread() -> None:
     with ottla.Cluster(3) as cluster:
         assert len(cluster.bootstrap.split(",")) == 3
         assert cluster.running() == [1, 2, 3]
@@ -54,7 +54,7 @@ def test_appended_records_can_be_read_at_once() -> None:
         follower = next(number for number in (1, 2, 3) if number != cluster.leader("t"))
         cluster.partition_network([follower], [number for number in (1, 2, 3) if number != follower])
         cluster.topic("t").append(["e"])
-        assert len(cluster.isr("t")) == 3, "append waits for no follower that the test keeps away"
+        assert len(cluster.isr("t")) == 3, "append does not wait for a follower that the test has stopped"
 
 
 def test_settings_for_clients_of_a_cluster() -> None:
@@ -150,7 +150,7 @@ def test_options_are_checked(options: dict[str, Any], text: str) -> None:
         ottla.Cluster(**options)
 
 
-def test_wrong_controls_name_the_right_values() -> None:
+def test_errors_of_wrong_calls_show_the_valid_values() -> None:
     with ottla.Cluster(3) as cluster:
         cluster.create_topic("t", assignments=[[1, 2]])
         cluster.wait_in_sync()

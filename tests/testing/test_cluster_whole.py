@@ -1,4 +1,4 @@
-"""What one broker offers to tests, on a whole cluster: faults, groups, requests, scenarios, time; and its listeners."""
+"""The test features of a broker, on a whole cluster: faults, groups, requests, scenarios, time and listeners."""
 
 import json
 import urllib.error
@@ -64,7 +64,7 @@ def test_a_fault_applies_to_every_broker() -> None:
             cluster.faults.rebalance("g")
 
 
-def test_groups_are_found_wherever_they_are(consumer: Callable[..., Any]) -> None:
+def test_groups_are_found_on_any_broker(consumer: Callable[..., Any]) -> None:
     with ottla.Cluster(3) as cluster:
         cluster.create_topic("t")
         assert produce(cluster.bootstrap) is None
@@ -87,7 +87,7 @@ def test_groups_are_found_wherever_they_are(consumer: Callable[..., Any]) -> Non
         assert cluster.groups() == [] and cluster.topics() == []
 
 
-def test_a_scenario_on_a_cluster() -> None:
+def test_a_scenario_runs_on_a_cluster() -> None:
     with ottla.Cluster(3, clock="virtual") as cluster:
         done = cluster.run_scenario(
             {
@@ -125,7 +125,7 @@ def test_a_scenario_on_a_cluster() -> None:
                 cluster.run_scenario(wrong)
 
 
-def test_everything_is_steered_over_http() -> None:
+def test_everything_is_controlled_over_http() -> None:
     with ottla.Cluster(3, control=0) as cluster:
         url = cluster.control_url
         cluster.create_topic("t", assignments=[[1, 2]])
@@ -152,7 +152,7 @@ def test_everything_is_steered_over_http() -> None:
                 assert text in json.load(answer)["error"]
 
 
-def test_brokers_have_ports_of_their_own_for_each_listener() -> None:
+def test_brokers_have_their_own_port_for_each_listener() -> None:
     from ottla.config import Config, ConfigError
     from ottla.multibroker.cluster_options import Configs
 
@@ -202,7 +202,7 @@ def test_addresses_that_are_advertised_move_with_the_ports() -> None:
         ({"config": ottla.Config.load(preset="test"), "settings": {"num.partitions": 1}}, "either config="),
     ],
 )
-def test_wrong_options(options: dict[str, Any], text: str) -> None:
+def test_wrong_options_of_a_cluster_are_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         ottla.Cluster(**options)
 

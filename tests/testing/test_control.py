@@ -1,4 +1,4 @@
-"""Steering a broker over HTTP, from the command line, and by scenarios."""
+"""Controlling a broker over HTTP, from the command line, and with scenarios."""
 
 import http.client
 import json
@@ -44,7 +44,9 @@ def test_faults_over_http(steered: ServedBroker, control: Control, produce: Any)
     assert control.ask("GET", "/faults") == []
 
 
-def test_looking_inside_over_http(steered: ServedBroker, control: Control, produce: Any, consumer: Any) -> None:
+def test_records_groups_and_requests_are_inspected_over_http(
+    steered: ServedBroker, control: Control, produce: Any, consumer: Any
+) -> None:
     control.ask("POST", "/topics/t", {"partitions": 2})
     control.ask(
         "POST", "/topics/t/records", {"records": [["k", {"base64": "/w=="}, [["h", "v"]]], "plain"], "partition": 1}
@@ -132,7 +134,7 @@ def test_other_users_of_the_machine_are_refused(steered: ServedBroker, monkeypat
     user = os.getuid()
     connection = http.client.HTTPConnection(steered.control_url.removeprefix("http://"))
     if user == 0:
-        os.seteuid(65534)  # a socket belongs to the user who makes it
+        os.seteuid(65534)  # a socket belongs to the user that creates it
         try:
             connection.sock = socket.socket()
         finally:
@@ -175,7 +177,7 @@ steps:
 """
 
 
-def test_a_scenario_in_yaml(run: Any, tmp_path: Path) -> None:
+def test_a_scenario_in_yaml_runs(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "bad-day.yaml"
     path.write_text(SCENARIO)
 

@@ -45,13 +45,13 @@ def test_options(run: Any, tmp_path: Path) -> None:
 
 
 async def drawn(seed: int) -> dict[str, Any]:
-    """What a broker draws at random, as its clients see it."""
+    """The random values of a broker, as its clients see them."""
     async with ottla.Broker(seed=seed) as broker:
         broker.topic("t").create()
         host, _, port = broker.bootstrap.rpartition(":")
         wire = await AsyncWire.connect(host, int(port))
         metadata = await wire.call(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 12)
-        await wire.call(FindCoordinatorRequest(coordinator_keys=["g", "consumers"]), 4)  # makes the offsets topic
+        await wire.call(FindCoordinatorRequest(coordinator_keys=["g", "consumers"]), 4)  # creates the offsets topic
         join = JoinGroupRequest(
             group_id="g",
             session_timeout_ms=10_000,
@@ -75,7 +75,7 @@ async def drawn(seed: int) -> dict[str, Any]:
         }
 
 
-def test_a_seed_repeats_what_is_drawn(run: Any) -> None:
+def test_a_seed_repeats_the_random_values(run: Any) -> None:
     first, again, other = run(drawn(1)), run(drawn(1)), run(drawn(2))
     assert first == again
     assert all(first[name] and first[name] != other[name] for name in first)
@@ -141,7 +141,7 @@ def test_the_port_is_kept_but_closed_while_down(run: Any) -> None:
     run(main())
 
 
-def test_several_in_one_process(run: Any) -> None:
+def test_several_brokers_run_in_one_process(run: Any) -> None:
     async def main() -> None:
         async with ottla.Broker() as one, ottla.Broker() as other:
             assert one.bootstrap != other.bootstrap
@@ -163,7 +163,7 @@ def test_nothing_is_left_behind(run: Any, resources: Any, tmp_path: Path) -> Non
             await broker.up()
             writer.close()
 
-    run(main(tmp_path / "warm"))  # what is imported and cached for good happens here
+    run(main(tmp_path / "warm"))  # permanent imports and caches are loaded here
     with ottla.serve():
         pass
     gc.collect()
@@ -186,7 +186,7 @@ def test_a_start_that_fails_leaves_nothing_behind(resources: Any) -> None:
         assert resources() == before
 
 
-def test_stop_twice_and_start_again() -> None:
+def test_a_broker_can_be_stopped_twice_and_started_again() -> None:
     broker = ottla.serve()
     broker.stop()
     broker.start()
@@ -251,14 +251,14 @@ def test_a_child_process(tmp_path: Path) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_child_takes_plain_values_only() -> None:
+def test_a_child_process_accepts_only_plain_values() -> None:
     with pytest.raises(ValueError, match="another process"):
         ottla.spawn(disk=object())
     with pytest.raises(ValueError, match="plain values"):
         ottla.spawn(settings={"a": object()})
 
 
-def test_with_names_the_two_ways_that_work() -> None:
+def test_a_wrong_with_statement_shows_the_two_ways_that_work() -> None:
     broker: Any = ottla.Broker()
     with pytest.raises(TypeError, match="use `async with"), broker:
         pass
@@ -282,7 +282,7 @@ def test_a_child_that_cannot_start_says_why() -> None:
 
 
 def test_settings_of_a_spawned_broker_are_not_on_its_command_line(tmp_path: Path) -> None:
-    """They may hold passwords, and every user of the machine can read a command line."""
+    """They may contain passwords, and every user of the machine can read a command line."""
     with ottla.spawn(data=tmp_path, settings={"delegation.token.secret.key": "very-secret"}) as broker:
         command = Path(f"/proc/{broker.pid}/cmdline")
         if not command.exists():

@@ -1,4 +1,4 @@
-"""What `topic.expect` accepts, what it refuses, and how it says why."""
+"""What `topic.expect` accepts, what it refuses, and how it explains a refusal."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every fault, seen by a real client as its documentation says."""
+"""Every fault has the documented effect on a real client."""
 
 import asyncio
 import time
@@ -88,7 +88,7 @@ def _at(topic: str) -> Any:
     return TopicPartition(topic, 0, 0)
 
 
-def test_by_client_and_group(broker: ServedBroker, consumer: Any) -> None:
+def test_faults_are_limited_to_a_client_or_a_group(broker: ServedBroker, consumer: Any) -> None:
     broker.topic("t").append(["a"])
     fault = broker.faults.error("JoinGroup", "GROUP_AUTHORIZATION_FAILED", group="bad", times="every")
     other = broker.faults.error("Metadata", "TOPIC_AUTHORIZATION_FAILED", client_id="outsider", times="every")
@@ -225,7 +225,7 @@ def test_a_failing_flush(produce: Any, tmp_path: Path, on_disk: bool) -> None:
 
 
 class Reader:
-    """A consumer that counts its assignments and what it has read."""
+    """A consumer that counts its assignments and records."""
 
     def __init__(self, consumer: Consumer, topic: str) -> None:
         self.consumer = consumer
@@ -239,7 +239,7 @@ class Reader:
     def poll_until(self, condition: Any, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
-            assert time.monotonic() < deadline, "it did not happen"
+            assert time.monotonic() < deadline, "the expected state was not reached"
             message = self.consumer.poll(0.02)
             self.read += message is not None and message.error() is None
 
@@ -350,7 +350,7 @@ def test_a_transaction_coordinator_that_moves(broker: ServedBroker) -> None:
 
 
 @pytest.mark.parametrize("how", ["down", "kill"])
-def test_a_producer_survives_the_broker(broker: ServedBroker, how: str) -> None:
+def test_a_producer_continues_after_a_restart_of_the_broker(broker: ServedBroker, how: str) -> None:
     broker.topic("t").append(["a"])
     outcome: list[Any] = []
     settings = {"reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 20, "retry.backoff.ms": 5, "log_level": 0}
@@ -369,7 +369,7 @@ def test_a_producer_survives_the_broker(broker: ServedBroker, how: str) -> None:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def test_after_times_and_seeded_chance(run: Any) -> None:
+def test_after_times_and_probability_limit_a_fault(run: Any) -> None:
     async def strikes(**options: Any) -> list[bool]:
         async with ottla.Broker() as broker:
             fault = broker.faults.error("ApiVersions", "INVALID_REQUEST", **options)

@@ -1,4 +1,4 @@
-"""One test suite for every kind of broker: what a handle promises holds wherever the broker runs."""
+"""One test suite for every kind of broker: a handle works the same wherever the broker runs."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def on(kind: str, run: Any) -> Callable[[Scenario], None]:
-    """Runs a scenario on a broker of each kind; on an event loop, as one kind of broker lives there."""
+    """Runs a scenario on a broker of each kind, on an event loop, because one kind of broker needs it."""
 
     def go(scenario: Scenario) -> None:
         async def embedded() -> None:
@@ -181,7 +181,7 @@ def test_faults_time_and_requests(on: Any, kind: str, produce: Any) -> None:
     on(scenario)
 
 
-def test_a_kafka_of_others_is_not_stopped() -> None:
+def test_an_external_kafka_is_not_stopped() -> None:
     other = ExternalBroker("127.0.0.1:1")
     for verb in (other.down, other.up, other.kill, other.restart):
         with pytest.raises(NeedsOttla, match="stopping and starting it: only Ottla has that"):
@@ -231,7 +231,7 @@ def test_the_registry(kind: str, run: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["confluent", "aiokafka", "kafka-python"])
-def test_client_settings_are_taken_by_the_clients(client: Any, run: Any) -> None:
+def test_clients_accept_their_client_settings(client: Any, run: Any) -> None:
     with serve() as broker:
         topic, group = broker.topic("t").create(), broker.group("g")
         topic.append(["a", "b"])
@@ -255,7 +255,7 @@ def test_client_settings_are_taken_by_the_clients(client: Any, run: Any) -> None
 
 
 def _read_with_kafka_python(settings: Any) -> None:
-    """In a child, as the import of kafka-python warns of what Python deprecates."""
+    """In a child process, because the import of kafka-python emits deprecation warnings."""
     code = (
         "import json, sys; from kafka import KafkaConsumer;"
         "reader = KafkaConsumer('t', group_id='g', auto_offset_reset='earliest', **json.loads(sys.argv[1]));"
@@ -364,7 +364,7 @@ WRONG_LINES = [
 def test_type_checkers_find_mistakes(checker: str, tmp_path: Path) -> None:
     (tmp_path / "mistakes.py").write_text(MISTAKES)
     (tmp_path / "fine.py").write_text(FINE)
-    # The package from PyPI that has pyright and what it runs on; "standard" are pyright's own rules.
+    # The PyPI package that contains pyright and its runtime; "standard" is pyright's default set of rules.
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
     files = [str(tmp_path / name) for name in ("fine.py", "mistakes.py")]
     programs = {
@@ -474,8 +474,8 @@ def test_snapshots_and_recordings(on: Any, kind: str, tmp_path: Path) -> None:
     on(scenario)
 
 
-def test_faults_and_requests_take_handles(on: Any, kind: str, produce: Any, consumer: Any) -> None:
-    """A handle stands for its name wherever a topic or a group is named."""
+def test_faults_and_requests_accept_handles(on: Any, kind: str, produce: Any, consumer: Any) -> None:
+    """A handle can replace the name of a topic or a group."""
 
     async def scenario(broker: BrokerHandle) -> None:
         if kind == "kafka":

@@ -1,4 +1,4 @@
-"""Topics, groups and requests, looked at without a client."""
+"""Topics, groups and requests, inspected without a client."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from ottla.embedded.report import report
 from ottla.testing import NotFoundError, Record, ServedBroker
 
 
-def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None:
+def test_records_of_a_client_are_read(broker: ServedBroker, produce: Any) -> None:
     assert produce(broker.bootstrap, "t", b'{"n": 1}', compression_type="lz4") is None
     record = broker.topic("t").wait_for(lambda record: record.json["n"] == 1)
     assert (record.topic, record.partition, record.offset, record.text) == ("t", 0, 0, '{"n": 1}')
@@ -23,7 +23,7 @@ def test_records_that_a_client_wrote(broker: ServedBroker, produce: Any) -> None
         broker.topic("t").jsons()
 
 
-def test_records_that_a_client_reads(broker: ServedBroker, consumer: Any) -> None:
+def test_appended_records_reach_a_client(broker: ServedBroker, consumer: Any) -> None:
     topic = broker.topic("t").create(3)
     done = topic.append(["a", ("key", b"\xff", {"h": "v"}), {"n": 1}, None], timestamp_ms=1_700_000_000_000)
     assert [record.value for record in done if record.key is None] == [b"a", b'{"n": 1}', None]
@@ -40,7 +40,7 @@ def test_records_that_a_client_reads(broker: ServedBroker, consumer: Any) -> Non
     }
 
 
-def test_keys_go_where_clients_put_them(broker: ServedBroker) -> None:
+def test_keys_are_partitioned_as_clients_do(broker: ServedBroker) -> None:
     mine, theirs = broker.topic("mine").create(7), broker.topic("theirs").create(7)
     keys = [f"key-{number}".encode() for number in range(20)]
     mine.append([(key, "x") for key in keys])

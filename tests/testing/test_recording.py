@@ -1,4 +1,4 @@
-"""Recordings of requests, and playing them again."""
+"""Recordings of requests, and their replay."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def recorded(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_run_has_the_same_effect_when_it_is_played_again(recorded: Path) -> None:
+def test_a_replayed_run_has_the_same_effect(recorded: Path) -> None:
     with ottla.serve() as broker:
         broker.topic("orders").create()
         outcome = replay_requests(recorded, broker.bootstrap)
@@ -56,12 +56,12 @@ def test_a_run_has_the_same_effect_when_it_is_played_again(recorded: Path) -> No
         broker.topic("orders").expect([(b"\xff", f"v{n}") for n in range(3)])
         assert broker.group("billing").committed() == {("orders", 0): 3}
         assert {request.client_id for request in broker.requests()} >= {"writer", "reader"}
-        # Once more: the transactional id has another epoch now, and the topic other offsets.
+        # Once more: the transactional id now has another epoch, and the topic has other offsets.
         assert replay_requests(recorded, broker.bootstrap, client_id="writer").differences == []
         assert len(broker.topic("orders").records()) == 6
 
 
-def test_other_answers_are_reported(recorded: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_different_answers_are_reported(recorded: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with ottla.serve() as broker:
         broker.topic("orders").create()
         broker.faults.error("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times="every")

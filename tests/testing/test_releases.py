@@ -45,7 +45,7 @@ def test_the_newest_row_hides_nothing_new() -> None:
     )
 
 
-def test_known_facts() -> None:
+def test_known_versions_of_releases_are_served() -> None:
     assert advertised("0.10.0")[18] == (0, 0) and 19 not in advertised("0.10.0")
     assert advertised("2.8")[1] == (0, 12) and advertised("2.8")[3] == (0, 11)
     assert advertised("3.9")[0] == (0, 11) and advertised("4.0")[1] == (4, 17)
@@ -58,7 +58,7 @@ def test_names_of_releases() -> None:
         canonical("5.0")
 
 
-def test_features_are_a_newer_thing(run: Any) -> None:
+def test_only_newer_releases_have_features(run: Any) -> None:
     async def main() -> None:
         async with ottla.Broker(as_version="3.9") as old, ottla.Broker(as_version="4.0") as new:
             assert (await asked(old.bootstrap, 3)).finalized_features == []
@@ -68,7 +68,7 @@ def test_features_are_a_newer_thing(run: Any) -> None:
 
 
 @pytest.mark.parametrize("release", ["0.11", "1.1", "2.8", "3.9", "4.3"])
-def test_a_client_works_with_it(release: str, produce: Any) -> None:
+def test_a_client_works_with_an_old_release(release: str, produce: Any) -> None:
     with serve(as_version=release) as broker:
         assert produce(broker.bootstrap, "t") is None
         settings = {"group.id": "g", "auto.offset.reset": "earliest", "log_level": 0, "enable.auto.commit": False}
@@ -85,7 +85,7 @@ def test_a_client_works_with_it(release: str, produce: Any) -> None:
         assert max(highest) <= advertised(release)[1][1]
 
 
-def test_faults_go_by_what_is_served(run: Any) -> None:
+def test_faults_apply_only_to_served_apis(run: Any) -> None:
     async def main() -> None:
         async with ottla.Broker(as_version="0.10.2") as broker:
             with pytest.raises(ValueError, match="serves no API 'InitProducerId'"):
@@ -96,6 +96,6 @@ def test_faults_go_by_what_is_served(run: Any) -> None:
     run(main())
 
 
-def test_the_documentation_names_them() -> None:
+def test_the_documentation_lists_the_releases() -> None:
     page = (Path(__file__).parents[2] / "docs" / "embedding.md").read_text()
     assert RELEASES[0] in page and RELEASES[-1] in page

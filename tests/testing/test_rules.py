@@ -1,4 +1,4 @@
-"""The conditions of faults: the same keywords for all of them, checked where they are given."""
+"""The conditions of faults: the same keywords for all kinds, checked when they are passed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from ottla.embedded.rules import Conditions, Targets, Turns
 from ottla.testing import serve
 
 
-def test_every_kind_takes_the_conditions() -> None:
+def test_every_kind_accepts_the_conditions() -> None:
     with serve() as broker:
         given: dict[str, Any] = {"client_id": "c", "topic": "t", "partition": 0, "times": 2, "after": 1, "seed": 7}
         more: dict[str, Any] = {**given, "version": "3-9", "chance": 0.5}
@@ -27,7 +27,7 @@ def test_every_kind_takes_the_conditions() -> None:
 
 
 @pytest.mark.parametrize("way", ["method", "by name"])
-def test_a_keyword_that_does_not_exist(way: str) -> None:
+def test_an_unknown_keyword_is_refused(way: str) -> None:
     with serve() as broker:
         for kind, options in (("error", {"error": 6, "api": "Produce", "tpoic": "t"}), ("corrupt", {"group": "g"})):
             bad = "tpoic" if kind == "error" else "group"

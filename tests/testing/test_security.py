@@ -1,4 +1,5 @@
-"""`tls=True, users={…}, acls=[…]`: real clients get in with what `client_config` gives them, and nobody else does."""
+"""`tls=True, users={…}, acls=[…]`: real clients log in with the settings of `client_config`, and no other client
+does."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from ottla.testing import BrokerHandle, ServedBroker
 USERS = {"alice": "alice-secret", "bob": "bob-secret"}
 ACLS = ["alice all topic:*", "alice all group:*", "bob read,describe topic:orders", "deny bob read topic:secret-*"]
 
-# In a process of its own: the client imports with a warning, which is an error here.
+# In a separate process: the import of the client emits a warning, which is an error here.
 KAFKA_PYTHON = """
 import json, sys
 from kafka import KafkaProducer
@@ -40,7 +41,7 @@ def secured() -> Iterator[ServedBroker]:
 
 
 def produce(broker: BrokerHandle, topic: str, value: str, **who: str) -> str | None:
-    """The error that the producer got, or None."""
+    """Returns the producer's error, or None."""
     producer = Producer({**broker.client_config("confluent", "producer", **who), "log_level": 0})  # type: ignore[arg-type]
     outcome: list[Any] = []
     producer.produce(topic, value, on_delivery=lambda error, _: outcome.append(error))
@@ -54,13 +55,13 @@ def test_users_log_in_with_each_mechanism(secured: ServedBroker, mechanism: str)
     assert secured.topic("orders").texts()[-1] == mechanism
 
 
-def test_rules_say_who_may_do_what(secured: ServedBroker) -> None:
+def test_acls_limit_users(secured: ServedBroker) -> None:
     assert produce(secured, "orders", "x", user="bob") == "TOPIC_AUTHORIZATION_FAILED"
     assert "orders" in AdminClient(secured.client_config("confluent", user="bob")).list_topics(timeout=10).topics
     assert produce(secured, "orders", "y", user="alice") is None
 
 
-def test_nobody_gets_in_without_a_password(secured: ServedBroker) -> None:
+def test_no_client_logs_in_without_a_password(secured: ServedBroker) -> None:
     wrong = {**secured.client_config("confluent"), "sasl.password": "wrong", "log_level": 0}
     with pytest.raises(KafkaException):
         AdminClient(wrong).list_topics(timeout=1.5)
@@ -139,7 +140,7 @@ def test_passwords_are_in_no_repr(secured: ServedBroker) -> None:
         ({"users": USERS, "acls": ["alice"]}, "is not a rule: write"),
     ],
 )
-def test_mistakes_are_explained(options: dict[str, Any], message: str) -> None:
+def test_wrong_security_options_are_explained(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ottla.serve(**options)
 

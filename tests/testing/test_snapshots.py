@@ -33,7 +33,7 @@ def commit(broker: ServedBroker, group: str, topic: str, offset: int) -> None:
     consumer.close()
 
 
-def test_restore_goes_back_to_the_snapshot(options: dict[str, Any]) -> None:
+def test_a_restore_returns_to_the_snapshot(options: dict[str, Any]) -> None:
     with ottla.serve(**options) as broker:
         produce(broker, "orders", "a", "b")
         commit(broker, "billing", "orders", 1)
@@ -53,7 +53,7 @@ def test_restore_goes_back_to_the_snapshot(options: dict[str, Any]) -> None:
             commit(broker, "billing", "orders", 2)
 
 
-def test_a_branch_lives_on_its_own(options: dict[str, Any], tmp_path: Path) -> None:
+def test_a_branch_is_independent(options: dict[str, Any], tmp_path: Path) -> None:
     with ottla.serve(**options, clock="virtual") as broker:
         broker.clock.advance(days=2)
         produce(broker, "orders", "a")
@@ -91,7 +91,7 @@ def test_a_snapshot_does_not_disturb_clients(options: dict[str, Any]) -> None:
         consumer.close()
 
 
-def test_an_open_transaction_goes_on_in_a_branch(options: dict[str, Any]) -> None:
+def test_an_open_transaction_continues_in_a_branch(options: dict[str, Any]) -> None:
     with ottla.serve(**options) as broker:
         producer = Producer({**broker.client_config("confluent", "producer"), "transactional.id": "t"})
         producer.init_transactions(10)
@@ -101,7 +101,7 @@ def test_an_open_transaction_goes_on_in_a_branch(options: dict[str, Any]) -> Non
         with broker.branch() as other:
             assert other.topic("orders").texts() == []
             successor = Producer({**other.client_config("confluent", "producer"), "transactional.id": "t"})
-            successor.init_transactions(10)  # aborts what the branch found open
+            successor.init_transactions(10)  # aborts the open transaction of the branch
             produce(other, "orders", "x")
             other.topic("orders").expect(["x"])
         producer.commit_transaction(10)
@@ -144,6 +144,6 @@ def test_a_snapshot_that_cannot_be_restored_is_refused(tmp_path: Path) -> None:
             memory.restore(folder.snapshot())
         with pytest.raises(TypeError, match=r"what snapshot\(\) returned"):
             memory.restore("state")  # type: ignore[arg-type]
-        assert memory.topic("t").texts() == ["a"], "it continues as it was"
+        assert memory.topic("t").texts() == ["a"], "it continues unchanged"
         with pytest.raises(ValueError, match="in memory"):
             memory.branch(data=tmp_path / "other")

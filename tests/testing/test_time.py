@@ -1,4 +1,4 @@
-"""A broker's time, moved on while its clients live in real time."""
+"""A broker whose clock is advanced while its clients run in real time."""
 
 from typing import Any
 
