@@ -1,8 +1,8 @@
-"""Every API asked by users who have one right each: which error does each of them get?
+"""Calls every API as users that have one right each: which error does each of them get?
 
     python -m interop.acl_matrix kafka|ottla FILE    writes the table as JSON
 
-The table of Apache Kafka 4.3.1 is kept beside this file; `test_security_matrix.py` compares Ottla with it.
+The table of Apache Kafka 4.3.1 is stored next to this file; `test_security_matrix.py` compares Ottla with it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPERATIONS = tuple(range(AclOperation.READ, max(AclOperation) + 1))
 LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """After these a connection is in the middle of another login, or closed."""
 HARMLESS: dict[int, dict[str, Any]] = {
-    ApiKey.SHARE_FETCH: {"share_session_epoch": 5},  # of a session that is not there, so nothing waits for records
+    ApiKey.SHARE_FETCH: {"share_session_epoch": 5},  # of a session that does not exist, so nothing waits for records
     ApiKey.SHARE_ACKNOWLEDGE: {"share_session_epoch": 5},
     ApiKey.UNREGISTER_BROKER: {"broker_id": 99},
     ApiKey.DELETE_TOPICS: {"topics": [DeleteTopicsRequest.DeleteTopicState(name="t")]},
@@ -63,9 +63,9 @@ HARMLESS: dict[int, dict[str, Any]] = {
             )
         ]
     },
-    ApiKey.END_TXN: {"producer_id": 12_345},  # not that of the transactional id: nothing ends
+    ApiKey.END_TXN: {"producer_id": 12_345},  # not the id of the transaction: nothing ends
 }
-"""Fields that keep a request from waiting for others, or from changing what later requests find."""
+"""Fields that prevent a request from waiting, or from changing what later requests find."""
 
 
 def users() -> dict[str, tuple[int, int] | None]:
@@ -78,7 +78,7 @@ def users() -> dict[str, tuple[int, int] | None]:
 
 
 def value(field: Any, version: int) -> Any:
-    """What names the resources above, and is small elsewhere."""
+    """A value for a field: the resources above, or a small value elsewhere."""
     if field.kind == "struct":
         return filled(field.struct, version)
     if field.kind == "array":
@@ -107,7 +107,7 @@ def scalar(kind: str, name: str) -> Any:
     if "resource_type" in name or name == "entity_type":
         return int(ResourceType.TOPIC)
     if name in ("operation", "permission_type", "pattern_type_filter", "resource_pattern_type"):
-        return 3  # READ, ALLOW, LITERAL: numbers that each of them has
+        return 3  # READ, ALLOW, LITERAL: valid numbers in each enum
     return 0
 
 
@@ -126,7 +126,7 @@ Outcome = list[int] | str
 
 
 def matrix(kind: str, folder: Path) -> dict[str, dict[str, Outcome]]:
-    """What each user gets from each API."""
+    """The outcome of each API for each user."""
     everybody = users()
     known = " ".join(f'user_{name}="{name}-secret"' for name in (*USERS, *everybody))
     jaas = {"listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{PLAIN_MODULE} {known};"}
@@ -166,7 +166,7 @@ def matrix(kind: str, folder: Path) -> dict[str, dict[str, Outcome]]:
                     wire.close()
                     wire = broker.wire(name)
             wire.close()
-        for name in everybody:  # last: it takes the topic away from the others
+        for name in everybody:  # last: it deletes the topic that the others use
             with broker.wire(name) as wire, broker.wire() as admin:
                 outcome = asked(wire, ApiKey.DELETE_TOPICS, served[ApiKey.DELETE_TOPICS])
                 table[name][name_of(ApiKey.DELETE_TOPICS)] = outcome
@@ -182,7 +182,7 @@ def name_of(key: int) -> str:
 
 
 def asked(wire: Wire, key: int, served_version: int) -> Outcome:
-    """What one request gets."""
+    """The outcome of one request."""
     cls = REQUESTS[key]
     version = min(served_version, cls.MAX_VERSION)
     request = filled(cls, version)
@@ -205,7 +205,7 @@ EVERYBODY_ELSE = "*"
 
 
 def packed(table: dict[str, dict[str, Outcome]]) -> dict[str, dict[str, Outcome]]:
-    """By API: what most users get, and those who get something else."""
+    """For each API, the outcome of most users, and the users with another outcome."""
     by_api: dict[str, dict[str, Outcome]] = {}
     for api in sorted({api for row in table.values() for api in row}):
         outcomes = {user: row[api] for user, row in table.items()}

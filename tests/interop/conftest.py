@@ -46,7 +46,7 @@ def drive(_drivers: Callable[[Client], Driver]) -> Callable[[str], Driver]:
 
 @pytest.fixture
 def spawn(broker: Any) -> Iterator[Callable[[str | Client], Driver]]:
-    """A client process of the test's own, which it may kill."""
+    """A separate client process, which the test may kill."""
     made: list[Driver] = []
 
     def start(client: str | Client) -> Driver:
@@ -67,7 +67,7 @@ def wire(broker: Any) -> Iterator[Wire]:
 
 @pytest.fixture
 def connect(broker: Any) -> Iterator[Callable[..., Wire]]:
-    """Further raw connections."""
+    """Opens additional raw connections."""
     opened: list[Wire] = []
 
     def open_one(**options: Any) -> Wire:
@@ -81,7 +81,7 @@ def connect(broker: Any) -> Iterator[Callable[..., Wire]]:
 
 @pytest.fixture
 def topic(wire: Wire, unique: Callable[[str], str]) -> str:
-    """A fresh topic of one partition."""
+    """A new topic with one partition."""
     return wire.create_topic(unique("t"))
 
 
@@ -115,7 +115,7 @@ def _quorum(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def quorum(_quorum: Clustered) -> Iterator[Clustered]:
-    """The same with three controllers; `--cluster FOLDER` must name a cluster that has them."""
+    """The same with three controllers; `--cluster FOLDER` must be the folder of such a cluster."""
     yield _quorum
     _quorum.mend()
 
@@ -129,7 +129,7 @@ def cluster(_cluster: Clustered) -> Iterator[Clustered]:
 
 @pytest.fixture
 def check() -> Iterator[Callable[[object, object], None]]:
-    """`check(found, expected)` continues after a difference: a comparison shows all of them at once."""
+    """`check(found, expected)` continues after a difference, so a comparison shows all differences at once."""
     differences: list[str] = []
 
     def compare(found: object, expected: object) -> None:

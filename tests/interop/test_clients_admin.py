@@ -37,7 +37,7 @@ def test_create_describe_list_delete(driver: Driver, unique, wire: Wire) -> None
 
 
 def wait_until_gone(driver: Driver, topic: str) -> None:
-    # On Apache Kafka the deletion is seen a moment after it is answered.
+    # On Apache Kafka the deletion is visible a moment after the answer.
     for _ in range(200):
         if topic not in driver.call("list_topics"):
             return
@@ -45,7 +45,7 @@ def wait_until_gone(driver: Driver, topic: str) -> None:
 
 
 @pytest.mark.parametrize("driver", clients("topic_ids"), indirect=True)
-def test_delete_by_id(driver: Driver, unique) -> None:
+def test_topics_are_deleted_by_id_by_clients(driver: Driver, unique) -> None:
     topic = unique("t")
     made = driver.call("create_topic", topic=topic)
     driver.call("delete_topic_id", topic_id=made["topic_id"])
@@ -131,7 +131,7 @@ def test_creation_can_be_switched_off(start_broker, unique) -> None:
 
 
 def test_a_topic_that_cannot_be_created_is_unknown(start_broker, unique) -> None:
-    """Two replicas do not fit on one broker; a request about the topic then says that it does not exist."""
+    """Two replicas do not fit on one broker. A request for the topic is answered as if it does not exist."""
     broker = start_broker(default_replication_factor=2)
     topic = unique("t")
     with Wire(broker.address) as wire:

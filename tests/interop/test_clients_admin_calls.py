@@ -1,4 +1,4 @@
-"""Partitions, records, groups, replicas, users: what every client's admin side can do beside topics and configs."""
+"""Partitions, records, groups, replicas, users: what every client's admin API can do besides topics and configs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,12 +23,12 @@ from support.wire import Wire
 
 
 def refused(driver: Driver, code: int, op: str, **arguments: Any) -> None:
-    """The client raises, with Kafka's code unless it has none to give."""
+    """The client raises an error, with Kafka's code if it has one."""
     with pytest.raises(ClientError) as caught:
         driver.call(op, **arguments)
     assert caught.value.code in (code, None), (op, arguments, caught.value)
     if caught.value.code is None:
-        # Some keep the error as text only: never an error of the driver itself.
+        # Some have only the text of the error. It must not be an error of the driver itself.
         assert caught.value.name not in ("TypeError", "KeyError", "AttributeError", "NullPointerException"), (
             caught.value
         )
@@ -49,10 +49,10 @@ def test_add_partitions(driver: Driver, topic: str, unique: Callable[[str], str]
 def test_delete_records(driver: Driver, topic: str) -> None:
     driver.produce_ok(topic, [Rec(b"%d" % number) for number in range(10)])
     low = driver.call("records_delete", topic=topic, partition=0, offset=4)
-    assert low in (4, None)  # sarama and kafkajs keep it to themselves
+    assert low in (4, None)  # sarama and kafkajs do not return it
     assert [got.offset for got in driver.read(topic)] == [4, 5, 6, 7, 8, 9]
     refused(driver, OffsetOutOfRange.code, "records_delete", topic=topic, partition=0, offset=11)
-    # Deleting what is already gone is not an error, and -1 is the end.
+    # Deleting deleted records again is not an error, and -1 means the end.
     if driver.client.name != "kafkajs":  # refuses both itself, or waits
         assert driver.call("records_delete", topic=topic, partition=0, offset=2) in (4, None)
     driver.call("records_delete", topic=topic, partition=0, offset=-1)
@@ -63,7 +63,7 @@ def test_delete_records(driver: Driver, topic: str) -> None:
 @pytest.mark.parametrize("driver", clients("acls"), indirect=True)
 def test_acls_need_an_authorizer(driver: Driver, topic: str) -> None:
     refused(driver, SecurityDisabled.code, "acls_create", user="alice", topic=topic)
-    if driver.client.name != "confluent-kafka":  # 2.x answers with an empty list, whatever the error
+    if driver.client.name != "confluent-kafka":  # 2.x returns an empty list for any error
         refused(driver, SecurityDisabled.code, "acls_describe")
     refused(driver, SecurityDisabled.code, "acls_delete")
 
@@ -155,7 +155,7 @@ def test_groups(driver: Driver, topic: str, unique: Callable[[str], str]) -> Non
     assert found["members"] == []
     if driver.client.can("delete_group_offsets"):
         driver.call("group_offsets_delete", group=group, topic=topic, partition=0)
-        # An empty group without offsets goes; Apache Kafka does it now or a little later.
+        # An empty group without offsets is removed; Apache Kafka does so immediately or a little later.
         assert no_offsets(driver, group)
         driver.call("group_offsets_alter", group=group, topic=topic, partition=0, offset=1)
     driver.call("group_delete", group=group)
@@ -171,7 +171,7 @@ def no_offsets(driver: Driver, group: str) -> bool:
 
 
 @pytest.mark.jvm
-def test_the_cluster_as_java_sees_it(drive: Callable[[str], Driver], topic: str, wire: Wire) -> None:
+def test_the_java_client_describes_the_cluster(drive: Callable[[str], Driver], topic: str, wire: Wire) -> None:
     java = drive("java")
     here = wire.metadata().brokers[0].node_id
     assert java.call("quorum") == {"leader": here, "voters": [here]}

@@ -1,4 +1,4 @@
-"""Configs of topics and of the broker, as every client's admin side reads and changes them."""
+"""Configs of topics and of the broker, as every client's admin API reads and changes them."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,7 +44,7 @@ def test_describe_the_broker(driver: Driver, broker_id: str) -> None:
 
 
 @pytest.mark.parametrize("driver", clients("configs_alter"), indirect=True)
-def test_change_some(driver: Driver, make_topic: Callable[..., str]) -> None:
+def test_single_configs_are_changed(driver: Driver, make_topic: Callable[..., str]) -> None:
     topic = make_topic(**{"retention.ms": "3600000"})
 
     def alter(**changes: Any) -> None:
@@ -62,11 +62,11 @@ def test_change_some(driver: Driver, make_topic: Callable[..., str]) -> None:
 
 
 @pytest.mark.parametrize("driver", clients("configs_replace"), indirect=True)
-def test_replace_all(driver: Driver, make_topic: Callable[..., str]) -> None:
+def test_all_configs_are_replaced(driver: Driver, make_topic: Callable[..., str]) -> None:
     topic = make_topic(**{"retention.ms": "3600000", "segment.bytes": "2000000"})
     driver.call("configs_replace", kind="topic", name=topic, configs={"retention.bytes": "5000000"})
     wait_for(lambda: value_of(driver, topic, "retention.bytes") == ("5000000", TOPIC), "the change")
-    # kafka-python 3 sends what it found beside what it was given, so that nothing is lost.
+    # kafka-python 3 sends the existing configs together with the new ones, so nothing is lost.
     if driver.client.name != "kafka-python":
         assert value_of(driver, topic, "retention.ms") == ("604800000", DEFAULT)
         assert value_of(driver, topic, "segment.bytes") == ("1073741824", DEFAULT)
@@ -92,7 +92,7 @@ def test_refused_changes(driver: Driver, make_topic: Callable[..., str], unique:
 
 @pytest.fixture
 def change_broker(driver: Driver, broker_id: str) -> Iterator[Callable[..., None]]:
-    """Changes configs of the broker, which other tests of this worker use next: put back at the end."""
+    """Changes configs of the broker, and restores them at the end: other tests of this worker use it too."""
 
     def change(**configs: str) -> None:
         named = {key.replace("_", "."): value for key, value in configs.items()}
@@ -115,7 +115,7 @@ def change_broker(driver: Driver, broker_id: str) -> Iterator[Callable[..., None
 
 
 @pytest.mark.parametrize("driver", clients(), indirect=True)
-def test_the_broker_takes_changes_at_once(
+def test_the_broker_applies_changes_immediately(
     driver: Driver, change_broker: Callable[..., None], broker_id: str, topic: str, wire: Wire
 ) -> None:
     big = [Rec(b"x" * 10_000)]

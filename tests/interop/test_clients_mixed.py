@@ -1,4 +1,4 @@
-"""What one client writes, every other one reads, byte for byte."""
+"""Every client reads what every other client writes, byte for byte."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ DATASET = [
 
 @pytest.fixture(scope="module")
 def written(broker, _drivers) -> dict[str, str]:
-    """client -> the topic that it filled, a codec a partition."""
+    """client -> the topic that it filled, with one codec per partition."""
     topics: dict[str, str] = {}
     with Wire(broker.address) as wire:
         for client in CLIENTS.values():

@@ -60,7 +60,7 @@ def test_seek_back_forth_and_into_a_batch(driver: Driver, topic: str, wire: Wire
             driver.call("consumer_seek", id=me, topic=topic, partition=0, offset=7)
             assert driver.call("consumer_position", id=me, topic=topic, partition=0) in (7, -1001)
         driver.call("consumer_seek", id=me, topic=topic, partition=0, offset="end")
-        # The end is looked up when the next fetch is made, so records are written until one is behind it.
+        # The end is looked up at the next fetch, so records are written until one is after it.
         assert value_of_new_records(driver, wire, topic, me).startswith(b"new ")
         driver.call("consumer_seek", id=me, topic=topic, partition=0, offset=20)
         assert next_value(driver, me) == b"new 0"
@@ -79,7 +79,8 @@ def next_value(driver: Driver, consumer: str) -> bytes | None:
 
 
 def value_of_new_records(driver: Driver, wire: Wire, topic: str, consumer: str) -> bytes:
-    """The first that a consumer at the end of the topic sees of records written one by one."""
+    """The value of the first record that a consumer at the end of the topic gets, while records are written one by
+    one."""
     for i in range(150):
         wire.produce(topic, batch(b"new %d" % i))
         records, _ = driver.poll(consumer, 200)
@@ -102,7 +103,7 @@ def test_reading_beyond_the_end_without_a_reset(driver: Driver, topic: str, wire
     wire.produce(topic, batch(b"only"))
     with pytest.raises(ClientError) as caught:
         driver.read(topic, offset=100, count=1, timeout_ms=5000)
-    # librdkafka has an error of its own for "no reset policy", and the Java client names the partition.
+    # librdkafka has its own error for "no reset policy", and the Java client's error contains the partition.
     assert caught.value.code == OffsetOutOfRange.code or caught.value.name in (
         "_AUTO_OFFSET_RESET",
         "OffsetOutOfRangeException",
@@ -120,7 +121,7 @@ def test_reset_policy(driver: Driver, reset: str, topic: str, wire: Wire, unique
         if reset == "earliest":
             assert next_value(driver, me) == b"0"
             return
-        # Where "latest" is, is known once the consumer has looked it up.
+        # The consumer has to look up the offset of "latest" first.
         assert value_of_new_records(driver, wire, topic, me).startswith(b"new ")
     finally:
         driver.call("consumer_close", id=me)
@@ -128,7 +129,7 @@ def test_reset_policy(driver: Driver, reset: str, topic: str, wire: Wire, unique
 
 @pytest.mark.parametrize("driver", clients("assign", "long_poll"), indirect=True)
 def test_a_waiting_fetch_is_woken_by_a_record(driver: Driver, topic: str, wire: Wire, unique) -> None:
-    """The broker may hold the fetch for ten minutes; the record must end that wait, or this test times out."""
+    """The broker may hold the fetch for ten minutes. The record must end this wait, or the test times out."""
     me = unique("c")
     wire.produce(topic, batch(b"first"))
     config = {
@@ -143,7 +144,7 @@ def test_a_waiting_fetch_is_woken_by_a_record(driver: Driver, topic: str, wire: 
     wire.produce(topic, batch(b"second"))
     found = driver.finish()
     assert [record["offset"] for record in found["records"]] == [1]
-    # Closing waits for the fetch in flight in some clients; one more record ends that too.
+    # Some clients wait for the fetch in flight when they close; one more record ends it.
     driver.start("consumer_close", id=me)
     wire.produce(topic, batch(b"third"))
     driver.finish()

@@ -45,8 +45,8 @@ def test_records_come_back_as_they_were_sent(driver: Driver, codec: str, topic: 
     assert [record.as_sent() for record in got] == sent
     assert [record.offset for record in got] == list(range(len(sent)))
     stored = batches_of(wire.fetch(topic, 0))
-    # The broker keeps the producer's batches: it neither unpacks nor repacks them. A client may leave a batch as it is
-    # that compression makes no smaller.
+    # The broker keeps the producer's batches: it neither unpacks nor repacks them. A client may leave a batch
+    # uncompressed if compression makes it no smaller.
     codecs = {one.codec for one in stored}
     assert CODEC_NUMBERS[codec] in codecs
     assert codecs <= {0, CODEC_NUMBERS[codec]}
@@ -58,7 +58,7 @@ def test_acknowledgements(driver: Driver, acks: int, topic: str, wire: Wire) -> 
     answers = driver.produce_ok(topic, [Rec(b"one"), Rec(b"two")], acks=acks)
     if acks:
         assert [answer["offset"] for answer in answers] == [0, 1]
-    # Nobody answers acks=0, so the records may still be on their way: a fetch that waits for both sees them arrive.
+    # acks=0 has no answer, so the records may still be in flight: a fetch that waits for both sees them arrive.
     count = 0
     while count < 2:
         answer = wire.fetch(topic, count, max_wait_ms=10000)
@@ -104,7 +104,7 @@ def test_a_topic_with_a_smaller_limit(driver: Driver, make_topic) -> None:
 
 @pytest.mark.parametrize("driver", clients("plain_read"), indirect=True)
 def test_small_fetches_get_everything(driver: Driver, topic: str, wire: Wire) -> None:
-    """A fetch limit below the size of a batch still makes progress: the first batch comes whole."""
+    """A fetch limit below the size of a batch still makes progress: the first batch is returned completely."""
     values = [b"%d" % i * 900 for i in range(12)]
     for value in values:
         assert wire.produce(topic, batch(value, value)).error_code == 0

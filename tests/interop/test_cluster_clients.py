@@ -1,4 +1,4 @@
-"""Real clients on a cluster whose nodes fail: they continue, and nothing acknowledged is lost.
+"""Real clients on a cluster whose nodes fail: they continue, and no acknowledged record is lost.
 
 The same tests run on Apache Kafka with `--cluster kafka`; those of data folders are for Ottla only.
 """
@@ -29,7 +29,7 @@ def driver(request: pytest.FixtureRequest, quorum: Clustered) -> Iterator[Driver
 
 
 def insisting(work: Callable[[], Any]) -> Any:
-    """Do it until it works: clients give up at different times."""
+    """Retry until it works: clients give up at different times."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -45,25 +45,25 @@ def idempotence(driver: Driver) -> dict[str, Any]:
 
 
 def finished(driver: Driver, sent: list[Rec]) -> list[bytes]:
-    """The values that the driver's `produce` of these got acknowledged."""
+    """The values that were acknowledged to the driver's `produce`."""
     try:
         answers = driver.finish(PATIENCE_S)
     except ClientError:
-        return []  # it gave up: then nobody knows about these
+        return []  # it gave up: these records are in doubt
     return [record.value or b"" for record, answer in zip(sent, answers, strict=True) if "error" not in answer]
 
 
 def assert_kept(quorum: Clustered, driver: Driver, topic: str, acknowledged: list[bytes], all_sent: int) -> None:
-    """All that was acknowledged is there, and nothing twice if the client can avoid it; `after` came last."""
+    """All acknowledged records exist, without duplicates if the client can avoid them; `after` was written last."""
     found = quorum.values(topic)
     assert {*acknowledged, b"after"} <= set(found)
     if idempotence(driver) and len(acknowledged) == all_sent:
-        assert sorted(value or b"" for value in found if value != b"after") == sorted(acknowledged), "nothing twice"
+        assert sorted(value or b"" for value in found if value != b"after") == sorted(acknowledged), "no duplicates"
 
 
 @pytest.mark.parametrize("driver", CLIENTS, indirect=True)
 @pytest.mark.parametrize("how", ["kill", "stop", "pause"])
-def test_producing_goes_on_with_another_leader(driver: Driver, how: str, quorum: Clustered, unique: Unique) -> None:
+def test_producing_continues_with_another_leader(driver: Driver, how: str, quorum: Clustered, unique: Unique) -> None:
     topic = quorum.create(unique("produce"), [[1, 2, 3]], min_insync_replicas=2)
     before = [Rec(b"before-%d" % n) for n in range(20)]
     driver.produce_ok(topic, before, **idempotence(driver))
@@ -72,7 +72,7 @@ def test_producing_goes_on_with_another_leader(driver: Driver, how: str, quorum:
     getattr(quorum, how)(1)
     quorum.wait(lambda: quorum.view(topic).leader in (2, 3), "another leader")
     if how == "pause":
-        quorum.resume(1)  # it answers what it was asked, as one that does not lead any more
+        quorum.resume(1)  # it answers the request as a broker that no longer leads
     acknowledged = [record.value or b"" for record in before] + finished(driver, sent)
     insisting(lambda: driver.produce_ok(topic, [Rec(b"after")], **idempotence(driver)))
     quorum.mend()
@@ -80,8 +80,8 @@ def test_producing_goes_on_with_another_leader(driver: Driver, how: str, quorum:
 
 
 @pytest.mark.parametrize("driver", CLIENTS, indirect=True)
-def test_producing_goes_on_without_the_active_controller(driver: Driver, quorum: Clustered, unique: Unique) -> None:
-    """The leader ends too, so that the next controller has to elect another."""
+def test_producing_continues_without_the_active_controller(driver: Driver, quorum: Clustered, unique: Unique) -> None:
+    """The leader is stopped too, so the next controller has to elect another."""
     topic = quorum.create(unique("controller"), [[1, 2, 3]], min_insync_replicas=2)
     before = [Rec(b"before-%d" % n) for n in range(20)]
     driver.produce_ok(topic, before, **idempotence(driver))
@@ -185,13 +185,13 @@ def test_a_transaction_survives_its_coordinator(commit: bool, quorum: Clustered,
             producer.abort_transaction(PATIENCE_S)
     quorum.mend()
     expected = {b"0-0", b"0-1", b"0-2"} | ({b"1-0", b"1-1", b"1-2"} if commit else set())
-    # A marker may come after the answer: Kafka's clients know that, too.
+    # A marker may be written after the answer. Clients see this with Kafka too.
     quorum.wait(lambda: committed_values(quorum.bootstrap, topic, 3) == expected, "the markers")
 
 
 @pytest.fixture
 def on_disks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ottla.Cluster, Path]]:
-    """Three brokers with two data folders each, and nothing in them. `test_folder_failures.py` compares one broker."""
+    """Three brokers with two empty data folders each. `test_folder_failures.py` compares one broker."""
     if request.config.getoption("--cluster"):
         pytest.skip("it fails folders of a cluster in this process")
     folders = [tmp_path / "one", tmp_path / "two"]
@@ -200,8 +200,8 @@ def on_disks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[o
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_clients_go_on_when_a_data_folder_fails(client: Client, on_disks: tuple[ottla.Cluster, Path]) -> None:
-    """What was led from the folder is led by another broker; the rest stays where it is."""
+def test_clients_continue_when_a_data_folder_fails(client: Client, on_disks: tuple[ottla.Cluster, Path]) -> None:
+    """Another broker becomes leader for partitions in the folder; the rest stays where it is."""
     cluster, root = on_disks
     topic = f"folder-{client.name}"
     partitions = range(4)

@@ -1,4 +1,4 @@
-"""What a cluster answers while all brokers are well; the same tests run on Apache Kafka with `--cluster kafka`."""
+"""What a cluster answers while all brokers work; the same tests run on Apache Kafka with `--cluster kafka`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -103,7 +103,7 @@ def test_a_broker_that_does_not_lead_names_the_leader(cluster: Clustered, unique
         answer = fetch(cluster, broker, topic)
         part = answer.responses[0].partitions[0]
         if broker == 3:
-            # A follower that a consumer does not know to be one answers from its own log.
+            # A follower answers consumers from its own log (KIP-392).
             check((part.error_code, part.high_watermark), (0, 0))
             continue
         check(
@@ -214,7 +214,7 @@ def test_a_reader_in_another_rack_is_sent_to_its_replica(cluster: Clustered, uni
     for rack, preferred in (("", -1), ("a", -1), ("b", 2), ("c", -1), ("nowhere", -1)):
 
         def settled(rack: str = rack, preferred: int = preferred) -> bool:
-            # A follower is fit for it as soon as the leader has heard of its log end.
+            # A follower can serve it as soon as the leader knows its log end.
             return bool(fetched(cluster, 1, topic, rack=rack).preferred_read_replica == preferred)
 
         cluster.wait(settled, f"the reader in rack {rack!r} to be sent to {preferred}")
@@ -233,7 +233,7 @@ def test_a_reader_in_another_rack_is_sent_to_its_replica(cluster: Clustered, uni
 # -- making topics ---------------------------------------------------------------------------------------------
 
 
-def test_topics_that_cannot_be_placed(cluster: Clustered, unique: Unique, check: Check) -> None:
+def test_topics_that_cannot_be_placed_are_refused(cluster: Clustered, unique: Unique, check: Check) -> None:
     t = unique("t")
     check(
         create(cluster, t, partitions=1, factor=4),
@@ -310,8 +310,8 @@ def test_replicas_are_spread(cluster: Clustered, unique: Unique, check: Check) -
         everyone = sorted(broker for one in placed for broker in one.replicas)
         count = 3 if factor == -1 else factor
         check((factor, set(leaders)), (factor, {1, 2, 3}))
-        # With one broker a rack, replicas are in the racks that follow each other; after three partitions the order
-        # of the racks is another one.
+        # With one broker per rack, the replicas are in consecutive racks. After three partitions the order of the racks
+        # changes.
         for one in placed[:3]:
             check(one.replicas, [(one.replicas[0] - 1 + step) % 3 + 1 for step in range(count)])
         check((factor, len(everyone), set(everyone)), (factor, 6 * count, {1, 2, 3}))
@@ -423,7 +423,7 @@ def test_a_reassignment_in_progress(cluster: Clustered, unique: Unique, check: C
     topic = cluster.create(
         unique("t"), [[1, 2]], follower_replication_throttled_replicas="*", leader_replication_throttled_replicas="*"
     )
-    for _ in range(3):  # each is a fetch of its own, and the second one has to wait
+    for _ in range(3):  # each is a separate fetch, and the second one has to wait
         check(cluster.produced(1, topic, bytes(900_000)), 0)
     cluster.limit_replication(1000)
     try:
@@ -432,7 +432,7 @@ def test_a_reassignment_in_progress(cluster: Clustered, unique: Unique, check: C
         check(reassignments(cluster, None), [(topic, 0, [1, 3, 2], [3], [2])])
         seen = cluster.until(topic, replicas=[1, 3, 2])
         check((seen.leader, seen.epoch, seen.isr), (1, 0, [1, 2]))
-        # A second one takes the place of the first.
+        # A second one replaces the first.
         check(cluster.reassign(topic, [3, 2]), (0, None))
         check(reassignments(cluster, topic), [(topic, 0, [3, 2, 1], [3], [1])])
         check(cluster.reassign(topic, [3]), (0, None))
@@ -450,7 +450,7 @@ def test_a_reassignment_in_progress(cluster: Clustered, unique: Unique, check: C
     check((seen.epoch, reassignments(cluster, topic)), (1, []))
 
 
-# -- elections while all is well -------------------------------------------------------------------------------
+# -- elections while all brokers work -------------------------------------------------------------------------------
 
 
 def test_elections_that_are_not_needed(cluster: Clustered, unique: Unique, check: Check) -> None:
@@ -592,7 +592,7 @@ def test_acks(cluster: Clustered, unique: Unique, check: Check) -> None:
     cluster.produce(1, topic, acks=0)
     cluster.wait(lambda: cluster.end_offset(1, topic) == (0, 3), "what nobody answered for")
     with cluster.wire(2) as wire:
-        # An answer cannot say that this is the wrong broker: the connection ends instead.
+        # There is no answer to report the wrong broker: the connection is closed instead.
         wire.send_bytes(b"")
         from ottla.wire.messages import ProduceRequest
 

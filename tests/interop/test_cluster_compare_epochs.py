@@ -76,7 +76,7 @@ def test_a_partition_without_a_leader(quorum: Clustered, unique: Unique, check: 
     quorum.start(3)
     quorum.until(alone, leader=3)
     quorum.until(pair, isr=[2, 3])
-    # The crash is found at the registration: what was eligible then is forgotten first.
+    # The crash is noticed at the registration: eligible replicas are forgotten first.
     check((quorum.epochs(alone), quorum.epochs(pair)), ((2, 3), (0, 3)))
 
 
@@ -151,7 +151,7 @@ def test_alter_partition(quorum: Clustered, unique: Unique, check: Check) -> Non
     check(quorum.epochs(topic), (0, 0))
     turned = {number: brokers[number] for number in (3, 1, 2)}
     check(alter(isr=turned), (1, 0, [3, 1, 2], 0, 1))
-    # What the broker did not propose it learns from the metadata, and then it proposes again.
+    # The broker learns about changes by others from the metadata, and then proposes again.
     pause = quorum.create(unique("paused"), [[1, 2, 3]])
     paused = quorum.image().topics[pause].topic_id
     quorum.pause(3)
@@ -167,7 +167,7 @@ def test_alter_partition(quorum: Clustered, unique: Unique, check: Check) -> Non
 
 
 def test_other_requests_of_brokers(quorum: Clustered, check: Check) -> None:
-    """A broker that is not registered, and one of an earlier start."""
+    """Requests of a broker that is not registered, and of an earlier start of a broker."""
     with quorum.controller_wire() as wire:
         for number, epoch in ((9, 5), (1, 5)):
             beat = wire.call(BrokerHeartbeatRequest(broker_id=number, broker_epoch=epoch, current_metadata_offset=1), 1)

@@ -1,6 +1,6 @@
 """What a cluster shows when its brokers fail and come back; the same tests run on Apache Kafka with `--cluster kafka`.
 
-Most of them walk a partition through one trouble after the other, as each broker takes a while to be missed.
+Most tests take a partition through several faults in a row, because it takes a while until a broker is missed.
 """
 
 from collections.abc import Callable
@@ -83,7 +83,7 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
     answer = cluster.produce(2, alone)
     part = answer.responses[0].partition_responses[0]
     check((part.current_leader.leader_id, part.current_leader.leader_epoch, answer.node_endpoints), (-1, 1, []))
-    # Elections that the broker's absence makes impossible.
+    # Elections that are impossible while the broker is away.
     check(
         cluster.elect(ElectionType.PREFERRED, topic),
         [(PreferredLeaderNotAvailable.code, "The preferred leader was not available.")],
@@ -100,7 +100,7 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
         cluster.elect(ElectionType.UNCLEAN, topic),
         [(ElectionNotNeeded.code, "Leader election not needed for topic partition.")],
     )
-    # New topics may count on a broker that is away, but not on it alone.
+    # New topics may use a broker that is away, but not as their only replica.
     late = unique("late")
     check(create(cluster, late, [[1, 2]]), (0, None))
     check(shown(cluster.until(late, error=0)), (2, 0, [2], [], [], [1]))
@@ -117,7 +117,7 @@ def test_a_leader_is_killed(cluster: Clustered, unique: Unique, check: Check) ->
     seen = cluster.until(spread, error=0)
     check((sorted(seen.replicas), seen.replicas[0] != 1, sorted(seen.isr)), ([1, 2, 3], True, [2, 3]))
     check(create(cluster, unique("no"), partitions=1, factor=4)[0], InvalidReplicationFactor.code)
-    check(cluster.reassign(pair, [3, 1]), (0, None))  # it may be moved to it, and waits
+    check(cluster.reassign(pair, [3, 1]), (0, None))  # it may be moved to that broker, and waits
     check(cluster.reassign(pair, None), (0, None))
     cluster.start(1)
     check(shown(cluster.until(topic, isr=[1, 2, 3])), (2, 1, [1, 2, 3], [], [], []))
@@ -159,7 +159,7 @@ def test_a_leader_is_paused(cluster: Clustered, unique: Unique, check: Check) ->
 
 
 def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Check) -> None:
-    """Two of three are stopped, then the last one; the one that may lead comes back last."""
+    """Two of three are stopped, then the last one; the one that may lead returns last."""
     topic = cluster.create(unique("t"), [[1, 2, 3]], min_insync_replicas=2)
     check(cluster.produced(1, topic, b"a"), 0)
     cluster.stop(3)
@@ -175,7 +175,7 @@ def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Che
     check(cluster.produced(1, topic, b"d", acks=1), 0)
     check(cluster.end_offset(1, topic), (0, 2))  # written, not committed
     cluster.configure(topic, min_insync_replicas="1")
-    # The leader looks at it with the next append.
+    # The leader checks it at the next append.
     cluster.wait(lambda: cluster.produced(1, topic, b"e") == 0, "the smaller number at the leader")
     check(cluster.end_offset(1, topic), (0, 4))
     check(shown(cluster.until(topic, offline=[2, 3])), (1, 0, [1], [], [], [2, 3]))
@@ -187,7 +187,7 @@ def test_too_few_replicas_in_sync(cluster: Clustered, unique: Unique, check: Che
 
 
 def test_a_partition_loses_all_its_replicas(cluster: Clustered, unique: Unique, check: Check) -> None:
-    """Clean stops of both: the last leader leads again, or an eligible replica."""
+    """Clean stops of both: the last leader or an eligible replica leads again."""
     topic = cluster.create(unique("t"), [[1, 2]], min_insync_replicas=2)
     other = cluster.create(unique("other"), [[1, 2]])
     check(cluster.produced(1, topic, b"a"), 0)
@@ -211,7 +211,7 @@ def test_a_partition_loses_all_its_replicas(cluster: Clustered, unique: Unique, 
     )
     cluster.wait_leads(topic, 1)
     check(cluster.produced(1, topic, b"x"), NotEnoughReplicas.code)
-    # The administrator does not want to wait.
+    # An unclean election by the administrator.
     check(cluster.elect(ElectionType.UNCLEAN, other), [(0, None)])
     check(shown(cluster.until(other, leader=1)), (1, 3, [1], [], [], [2]))
     cluster.start(2)
@@ -220,7 +220,7 @@ def test_a_partition_loses_all_its_replicas(cluster: Clustered, unique: Unique, 
 
 
 def test_an_unclean_election_by_a_setting(cluster: Clustered, unique: Unique, check: Check) -> None:
-    """Crashes: a broker that comes back after one is not eligible, but the last leader is remembered."""
+    """After a crash a broker is not eligible, but the last known leader is remembered."""
     topic = cluster.create(unique("t"), [[1, 2]])
     last = cluster.create(unique("last"), [[2, 1]])
     both = cluster.create(unique("both"), [[1, 2]], min_insync_replicas=2)
@@ -256,7 +256,7 @@ def test_an_append_that_loses_its_followers(cluster: Clustered, unique: Unique, 
     cluster.pause(2)
     answer = cluster.produce(1, topic, b"b", timeout_ms=100).responses[0].partition_responses[0]
     check((answer.error_code, answer.base_offset, answer.log_start_offset), (RequestTimedOut.code, 1, 0))
-    check(cluster.produced(1, pair, b"b"), 0)  # as soon as the sleeper is fenced
+    check(cluster.produced(1, pair, b"b"), 0)  # as soon as the paused broker is fenced
     cluster.until(topic, isr=[1])
     check(cluster.produced(1, topic, b"c"), NotEnoughReplicas.code)
     check(cluster.end_offset(1, topic), (0, 1))

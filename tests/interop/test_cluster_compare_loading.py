@@ -1,7 +1,7 @@
 """What a coordinator answers while it loads its state; the same tests run on Apache Kafka with `--cluster kafka`.
 
 The internal topics get enough records that a load takes a while. An answer counts only if the coordinator was loading
-before it and after it, and if it was not, the coordinator is moved again.
+before and after it. Otherwise the coordinator is moved again.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ BATCHES, RECORDS = 40, 10_000
 
 @pytest.fixture(scope="module")
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clustered]:
-    """A cluster of its own: in the one of other tests every load would take as long."""
+    """A separate cluster: in a shared one, every load would take this long for other tests too."""
     where = request.config.getoption("--cluster")
     if where is None:
         one: Clustered = OttlaCluster()
@@ -45,7 +45,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Coordinator:
-    """A coordinator of one key whose load takes long; it can be moved from broker to broker."""
+    """A coordinator of one key that takes long to load. It can be moved from broker to broker."""
 
     def __init__(self, cluster: Clustered, kind: int, topic: str, key: str, record: tuple[bytes, bytes]) -> None:
         self._cluster = cluster
@@ -63,7 +63,7 @@ class Coordinator:
         return self._cluster.view(self._topic, self._partition)
 
     def move(self) -> int:
-        """Let another replica lead, and return the broker; it has just begun to load."""
+        """Let another replica lead, and return its broker, which has just started to load."""
         view = self._view()
         others = [broker for broker in view.replicas if broker != view.leader]
         assert self._cluster.reassign(self._topic, [*others, view.leader], self._partition) == (0, None)
@@ -78,7 +78,7 @@ def answers_while_loading(
     probe: Callable[[Wire], int],
     questions: dict[str, Callable[[Wire], Any]],
 ) -> dict[str, Any]:
-    """The answer to each question by a coordinator that is loading, which `probe` finds out."""
+    """The answer of a loading coordinator to each request; `probe` checks that it is loading."""
     found: dict[str, Any] = {}
 
     def ask_all() -> bool:
@@ -113,7 +113,7 @@ def test_groups(cluster: Clustered, unique: Callable[[str], str], check: Check) 
         request = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[entry])
         return int(wire.call(request, 8).topics[0].partitions[0].error_code)
 
-    # A transaction that is under way, as Kafka looks at that first.
+    # An open transaction, because Kafka checks that first.
     transaction = unique("x")
     at = cluster.find(CoordinatorType.TRANSACTION, transaction).node_id
     begin = m.InitProducerIdRequest(transactional_id=transaction, transaction_timeout_ms=600_000)

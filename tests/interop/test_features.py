@@ -1,4 +1,4 @@
-"""The levels of features, up and down, in a folder of an old release: on Ottla and on Apache Kafka alike."""
+"""Upgrades and downgrades of features, in a folder of an old release: the same on Ottla and on Apache Kafka."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ METADATA, ELIGIBLE = "metadata.version", "eligible.leader.replicas.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 OLDEST, NEWEST = 7, 30
 KEEPS_RECORDS = {9, 10, 12, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27, 28, 29}
-"""The levels from which one step back loses nothing."""
+"""The levels from which a downgrade by one step loses nothing."""
 WHOLE = "The update failed for all features since the following feature had an error: "
 
 
@@ -62,7 +62,7 @@ def answer(wire: Wire, *updates: tuple[str, int, int], version: int = 2, only: b
 
 
 def refused(wire: Wire, *updates: tuple[str, int, int]) -> str | None:
-    """Why an update is refused; None if it is not. Nothing is changed."""
+    """The reason why an update would be refused, or None. Nothing is changed."""
     found = answer(wire, *updates)
     if found.error_code == NONE:
         assert found.error_message is None
@@ -82,11 +82,11 @@ def update(wire: Wire, *updates: tuple[str, int, int]) -> None:
     found = answer(wire, *updates, only=False)
     assert (found.error_code, found.error_message) == (NONE, None)
     expected = {name: level for name, level, _ in updates}
-    # Kafka answers when the controller has the change; its brokers follow.
+    # Kafka answers when the controller has the change; its brokers follow later.
     wait_for(lambda: all(levels(wire).get(name, 0) == level for name, level in expected.items()), "the new levels")
 
 
-def test_each_step_of_the_metadata_version(wire: Wire) -> None:
+def test_each_step_of_the_metadata_version_is_answered_as_in_kafka(wire: Wire) -> None:
     assert levels(wire) == {METADATA: OLDEST}
     for level in range(OLDEST + 1, NEWEST + 1):
         update(wire, (METADATA, level, UPGRADE))
@@ -105,14 +105,14 @@ def test_each_step_of_the_metadata_version(wire: Wire) -> None:
         assert refused(wire, (METADATA, below, UNSAFE)) == (
             no + "Unsafe metadata downgrade is not supported in this version." if losing else None
         )
-        # A way back over one such level is refused as a whole.
+        # A downgrade across such a level is refused completely.
         assert refused(wire, (METADATA, OLDEST, SAFE)) == (
             f"Unsupported metadata.version downgrade from {level} to {OLDEST}. Refusing to perform the requested "
             "downgrade because it might delete metadata information."
         )
 
 
-def test_downgrades_that_are_done(wire: Wire) -> None:
+def test_allowed_downgrades_are_done(wire: Wire) -> None:
     update(wire, (METADATA, 22, UPGRADE))
     update(wire, (METADATA, 17, SAFE))
     newer = "Can't downgrade to a newer version."
@@ -130,7 +130,7 @@ def test_downgrades_that_are_done(wire: Wire) -> None:
     assert levels(wire) == {METADATA: 17}
 
 
-def test_a_feature_that_depends_on_the_metadata_version(wire: Wire) -> None:
+def test_a_feature_can_depend_on_the_metadata_version(wire: Wire) -> None:
     depends = (
         f"Invalid update version 1 for feature {ELIGIBLE}. {ELIGIBLE} could not be set to 1 because it depends on "
         "metadata.version level 23"
@@ -147,7 +147,7 @@ def test_a_feature_that_depends_on_the_metadata_version(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_levels_and_kinds_that_are_not_supported(version: int, wire: Wire) -> None:
+def test_unsupported_levels_and_kinds_are_refused(version: int, wire: Wire) -> None:
     for level in (0, 6, 31):
         for kind in (UPGRADE, SAFE, UNSAFE):
             assert refused(wire, (METADATA, level, kind)) == (

@@ -1,4 +1,5 @@
-"""The folder of a controller of a quorum: Kafka's tool reads it, and a Kafka controller continues with it, and back."""
+"""The folder of a quorum controller: Kafka's tool reads it, and Kafka's and Ottla's controllers continue with each
+other's."""
 
 import shutil
 from pathlib import Path
@@ -42,7 +43,7 @@ def set_retention(wire: Wire, topic: str, value: str) -> None:
     assert answer.error_code == 0, answer
 
 
-def test_a_kafka_controller_goes_on_with_the_folder_of_an_ottla_controller(tmp_path: Path) -> None:
+def test_a_kafka_controller_continues_with_the_folder_of_an_ottla_controller(tmp_path: Path) -> None:
     data, folder = tmp_path / "data", tmp_path / "kafka"
     with ottla.Cluster(1, controllers=1, data=data) as cluster:
         cluster.create_topic("orders", partitions=3, config={"retention.ms": "1000000"})

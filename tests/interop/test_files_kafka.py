@@ -1,4 +1,5 @@
-"""The data folder is a Kafka log dir: Kafka reads what Ottla writes, and either broker continues with the other's."""
+"""The data folder is a Kafka log dir: Kafka reads what Ottla writes, and each broker continues with the other's
+folder."""
 
 import dataclasses
 import os
@@ -22,8 +23,8 @@ from support.waiting import wait_for
 from support.wire import Wire
 
 pytestmark = [pytest.mark.jvm]
-# What DumpLogSegments prints about a file that it does not like. It says "-1 is followed by N" of every segment that
-# does not start at 0, of Kafka's own as well.
+# What DumpLogSegments prints about a damaged file. It prints "-1 is followed by N" for every segment that does not
+# start at 0, even for Kafka's own.
 COMPLAINTS = (
     "mismatch",
     "Mismatch",
@@ -69,7 +70,7 @@ class Written:
 
 
 def write_all_sorts(wire: Wire, unique) -> Written:
-    """Topics of every kind, with enough in them for several segments."""
+    """Topics of every kind, with enough records for several segments."""
     now = now_ms()
     written = Written()
     for kind, configs in {
@@ -114,7 +115,7 @@ def test_dump_log_reads_everything_that_ottla_writes(start_broker, dump, unique)
     assert broker.stop() in (0, 143, -signal.SIGTERM)
     assert broker.data is not None
     logs = [file for file in files(broker.data, "*-[0-9]*/*.log") if "__cluster_metadata" not in str(file)]
-    assert len(logs) > 2 * len(topics), "the small one has several segments"
+    assert len(logs) > 2 * len(topics), "the topic with small segments has several"
     data = dump(logs, "--deep-iteration", "--print-data-log")
     assert data.count("payload: value 7") >= 4 * 2 * 8
     dump(files(broker.data, "*-[0-9]*/*.index"))
@@ -144,7 +145,7 @@ def check_all(wire: Wire, written: Written) -> None:
                 found += [record for record in records if record.offset >= at]
                 at = found[-1].offset + 1
             assert [record.offset for record in found] == list(range(count))
-        # Sequences are remembered too: a producer's last batch is a duplicate, answered with its first offset.
+        # Sequences are kept too: a producer's last batch is a duplicate, and its first offset is returned.
         data, offset = written.last[topic]
         again = wire.produce(topic, data, 1)
         assert (again.error_code, again.base_offset) == (0, offset)
@@ -154,7 +155,7 @@ def check_all(wire: Wire, written: Written) -> None:
 
 
 def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
-    """A streams group of two processes, with standby copies of what has state."""
+    """A streams group of two processes, with standby tasks for those with state."""
     group, source = unique("app"), wire.create_topic(unique("in"), 4)
     find_coordinator(wire, group)
     configure(wire, group, {**NO_WAITING, "streams.num.standby.replicas": "1"})
@@ -176,7 +177,7 @@ def run_streams(wire: Wire, unique) -> tuple[Member, Member]:
 
 
 def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
-    """Another broker continues with the group as it was."""
+    """Another broker continues with the unchanged group."""
     first, second = members
     find_coordinator(wire, first.group)
     found = wait_for(lambda: (seen := described(wire, first.group)).error_code == 0 and seen)
@@ -186,7 +187,7 @@ def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
         before = member.epoch, member.active, member.standby
         assert member.own().active_tasks is None
         assert (member.epoch, member.active, member.standby) == before
-    # Same topics, same hash: nothing was assigned again.
+    # Same topics, same hash: nothing was reassigned.
     assert described(wire, first.group).group_epoch == first.epoch
     second.leave()
     first.follow(lambda: first.active == {"0": [0, 1, 2, 3], "1": [0, 1, 2, 3]})
@@ -194,7 +195,7 @@ def check_streams(wire: Wire, members: tuple[Member, Member]) -> None:
 
 @pytest.fixture
 def start_kafka(tmp_path: Path, request: pytest.FixtureRequest):
-    """Starts Apache Kafka with the project's script; gives its address, and a way to stop it."""
+    """Starts Apache Kafka with the project's script. Returns its address, and a function to stop it."""
     if request.config.getoption("--bootstrap"):
         pytest.skip("starts both brokers itself")
     running: list[Kafka] = []
@@ -228,7 +229,7 @@ def test_ottla_serves_a_folder_that_kafka_wrote(start_broker, start_kafka, tmp_p
 
 
 def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
-    # The script keeps Kafka's data there, and formats only a folder that is not.
+    # The script keeps Kafka's data there, and formats the folder only if it is not formatted.
     broker = start_broker(tmp_path / "kafka" / "logs")
     with Wire(broker.address) as wire:
         written = write_all_sorts(wire, unique)
@@ -238,7 +239,7 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
         assert wire.create_topic_result(many, MANY).error_code == 0
     broker.stop()
     assert node == 1, "the script's node id"
-    assert not (tmp_path / "kafka" / "logs" / f"{many}-{MANY - 1}").exists(), "its folder is made when it is used"
+    assert not (tmp_path / "kafka" / "logs" / f"{many}-{MANY - 1}").exists(), "its folder is created on first use"
     address = start_kafka(tmp_path / "kafka")
     with Wire(address) as wire:
         check_streams(wire, members)
@@ -249,7 +250,7 @@ def test_kafka_serves_a_folder_that_ottla_wrote(start_broker, start_kafka, tmp_p
 
 def test_both_brokers_continue_with_several_folders(start_broker, start_kafka, tmp_path: Path, unique) -> None:
     """Ottla spreads partitions and moves one, Kafka continues and moves it back, and Ottla finds it there."""
-    # The script keeps Kafka's data in `logs`, and formats only a folder that is not.
+    # The script keeps Kafka's data in `logs`, and formats the folder only if it is not formatted.
     folders = [tmp_path / "kafka" / name for name in ("logs", "more", "most")]
     joined = ",".join(map(str, folders))
     broker = start_broker(folders[0], log_dirs=joined)
@@ -273,7 +274,7 @@ def test_both_brokers_continue_with_several_folders(start_broker, start_kafka, t
 
 
 def holder_of(wire: Wire, topic: str, index: int) -> str | None:
-    """The folder in which a partition is; None while it is on its way to another."""
+    """The folder of a partition; None while it is being moved."""
     asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic, partitions=[index])
     found = [
         (folder.log_dir, each.is_future_key)
@@ -316,7 +317,7 @@ def test_ottla_starts_on_a_folder_that_kafka_formatted(start_broker, tmp_path: P
 
 
 def test_kafka_serves_a_folder_that_workers_wrote(start_broker, start_kafka, tmp_path: Path, unique) -> None:
-    """Once one process has had it: Kafka is one node, and the workers were several."""
+    """After one process has used it: Kafka is one node, and the workers were several."""
     data = tmp_path / "kafka" / "logs"
     topic = unique("shared")
     broker = start_broker(data, workers=2)

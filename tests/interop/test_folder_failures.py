@@ -1,4 +1,4 @@
-"""A data folder that fails: what clients and admins see of it, on Ottla and on Apache Kafka alike."""
+"""A data folder that fails: what clients and admins see, the same on Ottla and on Apache Kafka."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ PARTITIONS = 4
 
 
 class Target:
-    """A broker with two data folders, the first of which has the metadata too; it can be started again."""
+    """A broker with two data folders, the first of which also has the metadata. It can be restarted."""
 
     def __init__(self, folder: Path, start_broker: Callable[..., Any], kind: str) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ def folder_states(wire: Wire) -> dict[str, tuple[int, list[int]]]:
 
 
 def partition_states(wire: Wire) -> list[tuple[int, list[int], list[int]]]:
-    """(leader, ISR, offline replicas) of each."""
+    """(leader, ISR, offline replicas) of each partition."""
     request = DescribeTopicPartitionsRequest(
         topics=[DescribeTopicPartitionsRequest.TopicRequest(name="t")], response_partition_limit=100
     )
@@ -115,7 +115,7 @@ def test_a_folder_fails_and_comes_back(target: Target) -> None:
     target.stop()
     second.write_text("still broken")
     with target.start() as wire:
-        # Kafka gives one or the other, depending on what it learns first when it starts.
+        # Kafka returns one or the other, depending on what it learns first at the start.
         refused = (expected(NOT_LEADER), expected(OFFLINE))
         wait_for(lambda: produced(wire) in refused, "what is in the first folder to be led")
         assert folder_states(wire) == {"logs": (0, kept), "second": (OFFLINE, [])}

@@ -62,7 +62,7 @@ def test_members_come_and_go(driver: Driver, assignor: str, make_topic, wire: Wi
 
 @pytest.mark.parametrize("driver", clients(but=("kafka-python-2.0.2", "kafkajs", "sarama")), indirect=True)
 def test_a_crashed_members_partitions_are_taken_over(driver: Driver, make_topic, wire: Wire, unique, spawn) -> None:
-    """What it had read and not committed comes again: every record is seen by a survivor or was committed."""
+    """Records that it read but did not commit are read again: a survivor sees every uncommitted record."""
     topic = make_topic(2)
     values = fill(wire, topic, 2, 4)
     group = Group(unique("g"), [topic], 2, session_timeout_ms=6000, heartbeat_interval_ms=500)
@@ -88,7 +88,7 @@ def test_a_static_member_comes_back_to_its_partitions(driver: Driver, make_topic
     member = group.join(away, instance_id="two")
     group.settle()
     owned, kept = group.assignments[member], group.assignments[other]
-    # A crash and a return within the session: nobody else notices.
+    # A crash and a return within the session: no other member notices.
     group.crash(member)
     for _ in range(4):
         group.poll()
@@ -135,7 +135,7 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
     assert found["state"].lower() == "stable"
     (described,) = found["members"]
     assert described["client_id"] == "described-client"
-    # librdkafka, the Go clients and the others hand on what the broker says.
+    # librdkafka, the Go clients and the others return the broker's answer.
     assert described["host"] == "/127.0.0.1"
     assert described.get("assignment", [[topic, 0]]) == [[topic, 0]]
     assert group.name in driver.call("groups_list")
@@ -157,8 +157,8 @@ def test_describe_list_delete(driver: Driver, topic: str, wire: Wire, unique) ->
     assert caught.value.code == GroupIdNotFound.code
 
 
-# franz-go waits until another client commits; kafka-python 3 sometimes loses the error in its own thread and polls on
-# for ever without an assignment, on Apache Kafka just as here.
+# franz-go waits until another client commits. kafka-python 3 sometimes loses the error in its own thread and polls
+# forever without an assignment, on Apache Kafka as well.
 @pytest.mark.parametrize("driver", clients("assign", but=("franz-go", "kafka-python")), indirect=True)
 def test_no_committed_offset_and_no_reset_policy(driver: Driver, topic: str, wire: Wire, unique) -> None:
     wire.produce(topic, batch(b"x"))

@@ -1,4 +1,4 @@
-"""The protocol of KIP-848, `group.protocol=consumer`: in the clients that speak it, and on the wire."""
+"""The protocol of KIP-848, `group.protocol=consumer`: in the clients that support it, and on the wire."""
 
 import time
 import uuid
@@ -136,7 +136,8 @@ def hello(wire: Wire, group: str, member: str, topics: list[str] | None, **more)
 
 
 def hello_assigned(wire: Wire, group: str, member: str, topics: list[str], **more):
-    """Joins; returns the answer that brings partitions. Kafka's coordinator may learn of a topic a little late."""
+    """Joins and returns the answer that assigns partitions. Kafka's coordinator may learn about a topic a little
+    later."""
     answer = hello(wire, group, member, topics, **more)
     deadline = time.monotonic() + 90
     while answer.error_code == NONE and not (answer.assignment and answer.assignment.topic_partitions):
@@ -175,7 +176,7 @@ def test_a_second_member_waits_until_the_first_revoked(group: str, make_topic, w
     second = hello(wire, group, two, [topic])
     assert second.error_code == NONE
     assert second.assignment is None or second.assignment.topic_partitions == []
-    # The first has to give one up, and the second gets it only after that.
+    # The first has to revoke one, and the second gets it only after that.
     # A new target assignment may be a few heartbeats away.
     told = first
     while told is first or told.assignment is None:
@@ -270,7 +271,7 @@ def test_leave_group_removes_a_member_of_the_new_protocol(group: str, topic: str
 
 
 def test_leave_group_removes_static_members_by_instance_id(group: str, topic: str, wire: Wire) -> None:
-    """They come back as they were asked for, by which the Java client knows them: without a member id."""
+    """The answer repeats them as requested, without a member id, because the Java client matches them by this."""
     assert hello(wire, group, new_id(), [topic], instance_id="one").error_code == NONE
     identity = LeaveGroupRequest.MemberIdentity
     asked = [identity(group_instance_id="one"), identity(group_instance_id="nobody")]
@@ -296,7 +297,7 @@ def test_leave_group_removes_static_members_by_instance_id(group: str, topic: st
 def test_an_id_that_java_trims_to_nothing_is_blank(
     fields: dict[str, str], code: int, message: str, group: str, wire: Wire
 ) -> None:
-    """Control characters are, and spaces beyond ASCII are not."""
+    """Control characters are trimmed, and spaces outside ASCII are not."""
     asked = ConsumerGroupHeartbeatRequest(**{"group_id": group, "member_id": "m", "member_epoch": 4, **fields})
     found = wire.call(asked, 1)
     assert (found.error_code, found.error_message) == (code, message.format(group))
@@ -312,7 +313,7 @@ def test_an_id_that_java_trims_to_nothing_is_blank(
     ],
 )
 def test_a_member_without_an_id_can_only_join(epoch: int, message: str, group: str, wire: Wire) -> None:
-    """In v0, where the broker makes it."""
+    """In v0 the broker makes the id."""
     found = beat(wire, group, "", epoch, version=0)
     assert (found.error_code, found.error_message) == (InvalidRequest.code, message)
 

@@ -1,4 +1,4 @@
-"""Kafka's own reader on the offsets topic: `kafka-dump-log --offsets-decoder` on what Ottla writes."""
+"""Kafka's reader of the offsets topic: `kafka-dump-log --offsets-decoder` on Ottla's files."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def dump(driver, broker) -> Callable[[str], Entries]:
         pytest.skip("needs the data folder of the broker")
 
     def run(group: str) -> Entries:
-        # Java's hash of the name says where: nowhere else may anything of the group be.
+        # Java's hash of the name decides the partition: no other one may have records of the group.
         home = f"__consumer_offsets-{abs(java_hash(group)) % 50}"
         logs = [f for f in Path(broker.data).glob("__consumer_offsets-*/*.log") if group.encode() in f.read_bytes()]
         assert [log.parent.name for log in logs] == [home]
@@ -117,7 +117,7 @@ def test_a_classic_group(dump, drive, make_topic, wire: Wire, unique) -> None:
     assert (described["sessionTimeout"], described["rebalanceTimeout"]) == (7000, 8000)
     assert described["subscription"]["topics"] == [topic]
     assert described["assignment"]["assignedPartitions"] == [{"topic": topic, "partitions": [0, 1]}]
-    # It left: the next generation is empty.
+    # The member left: the next generation is empty.
     empty = generations[-1]
     assert (empty["generation"], empty["members"], empty["leader"]) == (stable["generation"] + 1, [], None)
 
@@ -172,7 +172,7 @@ def test_a_consumer_group(dump, make_topic, wire: Wire, unique) -> None:
     (assigned,) = current["assignedPartitions"]
     assert (assigned["topicId"], sorted(assigned["partitions"])) == (target["topicId"], [0, 1])
 
-    # A new expression is kept with what it matches, and a leave is a tombstone for each thing of the member.
+    # A new expression is stored with its matches, and a leave writes a tombstone for each record of the member.
     beat(joined.member_epoch, subscribed_topic_names=[], subscribed_topic_regex=f"{topic}.*")
     assert of_type(dump(group), MEMBER)[-1]["subscribedTopicRegex"] == f"{topic}.*"
     before = len(dump(group))
@@ -188,7 +188,7 @@ def test_a_consumer_group(dump, make_topic, wire: Wire, unique) -> None:
 
 
 def test_offsets_of_transactions(dump, topic: str, wire: Wire, unique) -> None:
-    """They are in the log with the transaction's marker behind them, and the reader goes over both."""
+    """They are in the log, followed by the transaction's marker, and the reader reads both."""
     group = find_group(wire, unique("g"))
     one = Transacting(wire, unique("tx")).start()
     assert one.commit_offsets(group, topic, {0: 4}) == {0: 0}

@@ -1,4 +1,4 @@
-"""kafkajs has no consumer outside a group, so what it reads stands here."""
+"""kafkajs has no consumer outside a group, so its reads are tested here."""
 
 import pytest
 

@@ -23,6 +23,6 @@ def test_reads_with_a_group(broker, make_topic, wire: Wire, unique) -> None:
     for partition in (0, 1):
         wire.produce(topic, batch(b"%d" % partition), partition)
     assert run() == [b"0", b"1"]
-    # It commits at its end, so the next one gets only what is new.
+    # It commits when it ends, so the next one gets only new records.
     wire.produce(topic, batch(b"new"), 1)
     assert run() == [b"new"]

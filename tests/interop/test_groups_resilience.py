@@ -1,4 +1,4 @@
-"""Groups in trouble: members that poll too late, members that crash, a coordinator that goes down under them."""
+"""Groups with failures: members that poll too late, members that crash, a coordinator that stops."""
 
 import signal
 import time
@@ -55,7 +55,7 @@ def read_all(group: Group, values: set[bytes]) -> None:
 
 
 def lazy_members() -> Iterator[object]:
-    """The clients that watch their own polls. With the new protocol librdkafka just waits for its session's end."""
+    """The clients that check their own polls. With the new protocol librdkafka just waits until its session ends."""
     for param in clients(but=("sarama", "franz-go", "kafkajs", "kafka-python-2.0.2")):
         client = param.values[0]
         yield pytest.param(client, "classic", id=client.name, marks=param.marks)
@@ -70,7 +70,7 @@ def test_a_member_that_polls_too_late_is_removed(
     topic = make_topic(PARTITIONS)
     values = fill(wire, topic, 2, "first")
     group = Group(unique("g"), [topic], PARTITIONS, protocol=protocol)
-    # librdkafka takes no interval below the session's, and Kafka no shorter session than this.
+    # librdkafka accepts no interval below the session timeout, and Kafka no shorter session than this.
     limit_ms = 6000 if driver.client.name == "confluent-kafka" else 3000
     classic = {"heartbeat_interval_ms": 300, "session_timeout_ms": 6000} if protocol == "classic" else {}
     group.config |= classic
@@ -85,12 +85,12 @@ def test_a_member_that_polls_too_late_is_removed(
     with pytest.raises(ClientError):
         driver.call("consumer_commit", id=late, offsets=[place])
     assert committed_offset(wire, group.name, topic) == (NONE, -1)
-    # What the late one had read and could not commit is read again by the other.
+    # The other member reads the records again that the late one could not commit.
     group.until(lambda: values_of(group) == values, "read again", but=late)
 
     if protocol == "consumer":
         return  # a return would take two of the broker's heartbeat intervals, ten seconds
-    # With its next polls it is a member again. librdkafka tells that it was late, once.
+    # With its next polls it is a member again. librdkafka reports once that it was late.
     try:
         driver.call("consumer_poll", id=late, timeout_ms=100)
     except ClientError as error:
@@ -105,7 +105,7 @@ def test_a_member_that_polls_too_late_is_removed(
 
 
 def crashes() -> Iterator[object]:
-    """The Go clients with each way to share; the other clients crash in `test_groups_clients`."""
+    """The Go clients with each assignor; the other clients crash in `test_groups_clients`."""
     for param in clients():
         client = param.values[0]
         if client.name in ("sarama", "franz-go"):
@@ -115,7 +115,7 @@ def crashes() -> Iterator[object]:
 
 @pytest.mark.parametrize(("driver", "assignor"), list(crashes()), indirect=["driver"])
 def test_a_crash_and_a_newcomer(driver: Driver, assignor: str, make_topic, wire: Wire, unique, spawn) -> None:
-    """One of two crashes and another joins: what the dead one had read and not committed is read again."""
+    """One of two crashes and another joins: records that the crashed one read but did not commit are read again."""
     topic = make_topic(PARTITIONS)
     group = Group(
         unique("g"),
@@ -140,7 +140,7 @@ def test_a_crash_and_a_newcomer(driver: Driver, assignor: str, make_topic, wire:
     more = fill(wire, topic, 2, "second")
     group.settle()
     read_all(group, more | lost)
-    # The survivor had committed what was its own.
+    # The survivor had committed its own records.
     assert values_of(group) == more | lost
     assert len(group.assignments[newcomer]) == 2
     group.close()
@@ -162,7 +162,7 @@ def restarted_members() -> Iterator[object]:
 
 @pytest.fixture
 def members() -> Iterator[Callable[..., Driver]]:
-    """Client processes at a broker of the test's own."""
+    """Client processes on the test's own broker."""
     made: list[Driver] = []
 
     def start(client: Client, bootstrap: str) -> Driver:
@@ -176,13 +176,13 @@ def members() -> Iterator[Callable[..., Driver]]:
 
 @pytest.mark.parametrize(("client", "config"), list(restarted_members()))
 def test_the_coordinator_restarts(client: Client, config: dict, start_broker, members, tmp_path) -> None:
-    """A stop and a crash of the broker: members continue by themselves, from what was committed."""
+    """A stop and a crash of the broker: members continue by themselves, from the committed offsets."""
     data = tmp_path / "data"
     broker = start_broker(data)
     with Wire(broker.address) as wire:
         wire.create_topic("t", PARTITIONS)
     group = Group("g", ["t"], PARTITIONS, **config)
-    group.passing = {"*kgo.ErrGroupSession"}  # franz-go's word that it could not join, and will try again
+    group.passing = {"*kgo.ErrGroupSession"}  # franz-go's message that it could not join, and will retry
     if config.get("protocol") != "consumer":
         group.config |= {"heartbeat_interval_ms": 300}
     for _ in range(2):
@@ -199,17 +199,17 @@ def test_the_coordinator_restarts(client: Client, config: dict, start_broker, me
             values = fill(wire, "t", 2, f"after {how.name}")
             read_all(group, values)
             commit_everything(group, wire)
-        # What was committed before the restart does not come again.
+        # Records that were committed before the restart are not read again.
         assert values_of(group) == values
         group.settle()
     assert sorted(len(owned) for owned in group.assignments.values()) == [2, 2]
 
 
 def commit_everything(group: Group, wire: Wire) -> None:
-    """Members commit what they have read until all is committed.
+    """Members commit the records that they have read until all are committed.
 
     That may take several turns: a client may rejoin because of the restart (the Java one drops its metadata when no
-    broker is there), and then reads again what it could not commit in the generation before.
+    broker is available), and then reads the records again that it could not commit in the previous generation.
     """
     ends = {place: wire.list_offsets(place[0], OffsetTimestamp.LATEST, place[1]).offset for place in group.everything}
 
@@ -225,7 +225,7 @@ def commit_everything(group: Group, wire: Wire) -> None:
 
 
 class Raw:
-    """Group requests with nothing added: generations and epochs as the test gives them."""
+    """Raw group requests, with the generations and epochs that the test passes."""
 
     def __init__(self, wire: Wire, group: str) -> None:
         self.wire = wire
@@ -326,7 +326,7 @@ def test_generations_survive_the_coordinator(how: signal.Signals, start_broker, 
         one = Raw(wire, find_group(wire, "g"))
         assert one.state() == "Stable"
         assert one.committed() == 7
-        # Both are members as before, in the generation that was, and no other.
+        # Both are still members, in the same generation.
         assert (one.beat(2, first), one.beat(2, second)) == (NONE, NONE)
         for stale in (1, 3):
             assert one.beat(stale, first) == IllegalGeneration.code
@@ -335,7 +335,7 @@ def test_generations_survive_the_coordinator(how: signal.Signals, start_broker, 
         assert one.committed() == 7
         assert one.commit(2, second, 8) == NONE
         assert one.sync(2, second) == (NONE, b"b")
-        # The second is gone in truth: its session ends after the restart, and then it is a stranger.
+        # The second has really left: its session ends after the restart, and then it is unknown.
         deadline = time.monotonic() + 90
         while (code := one.beat(2, first)) == NONE:
             assert time.monotonic() < deadline
@@ -351,7 +351,7 @@ def test_generations_survive_the_coordinator(how: signal.Signals, start_broker, 
 
 @pytest.mark.parametrize("how", STOPS, ids=lambda how: how.name)
 def test_a_generation_that_was_never_synced_is_forgotten(how: signal.Signals, start_broker, tmp_path) -> None:
-    """The log keeps a generation with its assignment; what had only been joined has to be joined again."""
+    """The log contains a generation only with its assignment. Members of an unsynced generation have to join again."""
     broker = start_broker(tmp_path / "data")
     with Wire(broker.address) as wire, Wire(broker.address) as other:
         wire.create_topic("t")

@@ -67,7 +67,8 @@ def test_describe_reset_delete(groups, drive, protocol: str, make_topic, wire: W
 
 @pytest.fixture
 def read_group(drive, make_topic, wire: Wire, unique):
-    """A group that has read and committed two partitions of five records, a second apart, and is gone again."""
+    """A group that has read and committed two partitions of five records, one second apart, and has no members any
+    more."""
 
     def make(protocol: str = "classic") -> tuple[Group, str, int]:
         topic, start = make_topic(2), now_ms() - 100_000
@@ -112,7 +113,7 @@ def test_reset_by_time_shift_and_file(groups, read_group, protocol: str, tmp_pat
     assert committed(groups, group.name) == {"0": "3", "1": "3"}
     assert reset("--shift-by", "-2", where=f"{topic}:1") == {"1": "1"}
     assert committed(groups, group.name) == {"0": "3", "1": "1"}
-    # Beyond an end is the end.
+    # An offset beyond the end becomes the end.
     assert reset("--shift-by", "100") == {"0": "5", "1": "5"}
     assert reset("--shift-by", "-100") == {"0": "0", "1": "0"}
     assert reset("--by-duration", "PT1H") == {"0": "0", "1": "0"}

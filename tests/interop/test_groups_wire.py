@@ -38,7 +38,7 @@ from support.wire import Wire
 
 @pytest.fixture
 def group(wire: Wire, unique) -> str:
-    """A name whose coordinator is ready: the first look for one creates the offsets topic."""
+    """A group name whose coordinator is ready: the first lookup creates the offsets topic."""
     name = unique("g")
     for _ in range(5000):
         found = wire.call(FindCoordinatorRequest(coordinator_keys=[name]), 4).coordinators[0]
@@ -64,7 +64,7 @@ def join_request(
 
 
 def join(wire: Wire, group: str, version: int = 9, **more):
-    """Joins as clients do: with the id that the first answer gives."""
+    """Joins as clients do: with the id from the first answer."""
     found = wire.call(join_request(group, **more), version)
     if found.error_code == MemberIdRequired.code:
         found = wire.call(join_request(group, found.member_id, **more), version)
@@ -205,7 +205,7 @@ def test_a_second_member_makes_the_first_one_rejoin(group: str, wire: Wire, conn
     other.send(SyncGroupRequest(group_id=group, generation_id=2, member_id=second.member_id, assignments=[]), 3)
     mine = sync(wire, group, again, {first.member_id: b"a", second.member_id: b"b"})
     assert (bytes(mine.assignment), bytes(other.receive().assignment)) == (b"a", b"b")
-    # What belongs to generation 1 is over.
+    # Requests of generation 1 are refused.
     assert beat(wire, group, 1, first.member_id) == IllegalGeneration.code
     assert sync(wire, group, again, generation_id=1).error_code == IllegalGeneration.code
     assert beat(wire, group, 2, first.member_id) == NONE
@@ -246,11 +246,11 @@ def test_unknown_members_are_refused(group: str, wire: Wire) -> None:
 
 def test_static_members(group: str, wire: Wire, connect) -> None:
     first = wire.call(join_request(group, instance="one"), 9)
-    # A static member needs no second try.
+    # A static member needs no second join.
     assert (first.error_code, first.generation_id) == (NONE, 1)
     sync(wire, group, first, {first.member_id: b"mine"}, group_instance_id="one")
     back = connect().call(join_request(group, instance="one"), 9)
-    # The same generation, a new id, and nobody else has noticed.
+    # The same generation and a new id; no other member has noticed.
     assert (back.error_code, back.generation_id) == (NONE, 1)
     assert back.member_id != first.member_id
     synced = sync(wire, group, back, group_instance_id="one")
@@ -329,7 +329,7 @@ def test_delete(version: int, group: str, topic: str, wire: Wire) -> None:
 def test_commit_in_every_version(version: int, group: str, topic: str, wire: Wire) -> None:
     assert commit(wire, group, topic, 7, version=version) == NONE
     assert fetched(wire, group, topic).committed_offset == 7
-    # A lower one simply overwrites.
+    # A lower offset simply overwrites.
     assert commit(wire, group, topic, 3, version=version, metadata="other") == NONE
     found = fetched(wire, group, topic)
     assert (found.committed_offset, found.metadata, found.error_code) == (3, "other", NONE)

@@ -16,7 +16,7 @@ Tool = Callable[..., str]
 
 @pytest.fixture(params=[False, True], ids=["dedicated", "combined"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[ottla.Cluster]:
-    # Kafka's timeouts: a busy machine deposes no leader in the middle of a question.
+    # Kafka's timeouts: no leader is deposed during a request on a busy machine.
     with ottla.Cluster(4, controllers=3, combined=request.param, preset="kafka") as found:
         found.wait_until(lambda _: len(found.nodes.controller.image.controllers) == 3)
         yield found

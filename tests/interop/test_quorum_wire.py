@@ -1,7 +1,7 @@
-"""The quorum's own requests, to the active controller and to another one: what is refused, and with which fields.
+"""The requests of the quorum, to the active controller and to another one: the refusals and their fields.
 
-Some requests are not tried, because they end a controller of Apache Kafka 4.3.1: another leader in the same epoch, and
-Fetch or FetchSnapshot without a topic. Its refusals of FetchSnapshot are all UNKNOWN_SERVER_ERROR, by a bug.
+Some requests are not tested, because they stop a controller of Apache Kafka 4.3.1: another leader in the same epoch,
+and Fetch or FetchSnapshot without a topic. Its refusals of FetchSnapshot are all UNKNOWN_SERVER_ERROR, by a bug.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ NO_VOTER = 77
 
 
 class Asked(NamedTuple):
-    """The active controller or another one, and what both know about the quorum."""
+    """The active controller or another one, and their state of the quorum."""
 
     wire: Wire
     node_id: int
@@ -101,7 +101,7 @@ def controllers(quorum: Clustered) -> Iterator[list[Asked]]:
 
 
 def vote(to: Asked, *, voter_id: int | None = None, cluster_id: str | None = None, count: int = 1, **other: Any) -> Any:
-    """A candidate that is behind asks for a vote in the current epoch; `other` are fields of the partition."""
+    """A candidate that lags asks for a vote in the current epoch; `other` are fields of the partition."""
     fields = {"partition_index": 0, "replica_epoch": to.epoch, "replica_id": to.other_id, "last_offset_epoch": 0}
     partition = VoteRequest.PartitionData(**{**fields, "last_offset": 0, **other})
     return VoteRequest(
@@ -320,7 +320,7 @@ def test_a_controller_that_does_not_lead_names_the_leader(controllers: list[Aske
     check(answer.error_message, f"The active controller appears to be node {to.leader_id}.")
 
 
-def test_brokers_that_may_not_register(controllers: list[Asked], check: Check) -> None:
+def test_invalid_registrations_of_brokers_are_refused(controllers: list[Asked], check: Check) -> None:
     to = controllers[0]
     new_broker = 50
     levels = {"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)}

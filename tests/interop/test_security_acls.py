@@ -1,4 +1,4 @@
-"""ACLs on the wire: what each API answers to a user who may do nothing, or just enough. On both brokers."""
+"""ACLs on the wire: what each API answers to a user without rights, or with just enough rights. On both brokers."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -72,7 +72,7 @@ def admin(secured: Secured) -> Iterator[Wire]:
     with secured.wire() as wire:
         for key_type, key in ((0, "g"), (1, "x")):
             while wire.call(m.FindCoordinatorRequest(key_type=key_type, key=key), 2).error_code:
-                time.sleep(0.1)  # Apache Kafka makes the topic in the background
+                time.sleep(0.1)  # Apache Kafka creates the topic in the background
         while wire.call(m.HeartbeatRequest(group_id="g", generation_id=1, member_id="m"), 3).error_code in (
             CoordinatorLoadInProgress.code,
             CoordinatorNotAvailable.code,
@@ -616,7 +616,7 @@ DENIED: dict[str, tuple[Callable[[], Any], int, Callable[[Any], Any], Any]] = {
         ClusterAuthorizationFailed.code,
     ),
     "DescribeUserScramCredentials": (
-        # Without a name Apache Kafka stumbles and never answers.
+        # Without a name Apache Kafka fails and never answers.
         lambda: m.DescribeUserScramCredentialsRequest(users=[m.DescribeUserScramCredentialsRequest.UserName(name="u")]),
         0,
         lambda r: r.error_code,
@@ -709,7 +709,7 @@ def test_produce_and_fetch_need_write_and_read(alice: Wire, topic: str, allow: C
     assert (produced(), fetched()) == (0, TopicAuthorizationFailed.code)
 
 
-def test_one_denied_topic_leaves_the_others(
+def test_one_denied_topic_does_not_fail_the_others(
     alice: Wire, topic: str, open_topic: str, allow: Callable[..., None]
 ) -> None:
     allow(ResourceType.TOPIC, "open-topic", AclOperation.ALL)
@@ -785,7 +785,9 @@ def test_idempotent_producers_need_any_topic(alice: Wire, allow: Callable[..., N
     assert alice.call(request, 4).error_code == 0
 
 
-def test_creating_topics(admin: Wire, alice: Wire, allow: Callable[..., None], unique: Callable[[str], str]) -> None:
+def test_creating_topics_needs_create(
+    admin: Wire, alice: Wire, allow: Callable[..., None], unique: Callable[[str], str]
+) -> None:
     def create(*names: str) -> dict[str, tuple[int, int, int]]:
         new = [m.CreateTopicsRequest.CreatableTopic(name=n, num_partitions=1, replication_factor=1) for n in names]
         response = alice.call(m.CreateTopicsRequest(topics=new), 7)
@@ -872,7 +874,7 @@ def test_a_consumer_group_needs_its_topics(alice: Wire, topic: str, allow: Calla
 def test_a_streams_group_needs_its_topics(
     alice: Wire, admin: Wire, topic: str, allow: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
-    """To see all of them, and to make those that are missing."""
+    """It must be allowed to see all of them, and to create those that are missing."""
     group = unique("app")
     changelog = f"{group}-changelog"
     allow(ResourceType.GROUP, group, AclOperation.READ)
@@ -895,7 +897,7 @@ def test_a_streams_group_needs_its_topics(
     allow(ResourceType.TOPIC, changelog, AclOperation.DESCRIBE)
 
     def missing() -> dict[int, str]:
-        """The statuses of missing source topics, which Apache Kafka has just made, and of internal ones."""
+        """The statuses of missing source topics, which Apache Kafka has just created, and of internal topics."""
         return {each.status_code: each.status_detail for each in sent().status if each.status_code in (1, 3)}
 
     while 1 in (found := missing()):
@@ -925,7 +927,7 @@ def test_a_streams_group_needs_its_topics(
     assert (seen.topology, seen.members) == (None, [])
 
 
-def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None:
+def test_tokens_for_other_users_need_rights(secured: Secured, allow: Callable[..., None]) -> None:
     with secured.wire("alice") as alice, secured.wire("carol") as carol:
         request = m.CreateDelegationTokenRequest(
             owner_principal_type="User", owner_principal_name="bob", renewers=[], max_lifetime_ms=-1
@@ -944,14 +946,14 @@ def test_tokens_for_others(secured: Secured, allow: Callable[..., None]) -> None
         for _ in range(30):
             if tokens := [t.token_id for t in carol.call(describe, 3).tokens]:
                 break
-            time.sleep(0.1)  # Apache Kafka learns of a token in the background
+            time.sleep(0.1)  # Apache Kafka's brokers learn about a token in the background
         assert tokens == [made.token_id]
 
 
 def test_a_pattern_shows_no_hidden_topics(
     alice: Wire, admin: Wire, allow: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
-    """The broker resolves a subscription by pattern (KIP-848) to what the member may describe."""
+    """The broker resolves a subscription by pattern (KIP-848) to the topics that the member may describe."""
     stem, group = unique("pattern"), unique("g")
     seen, hidden = admin.create_topic(f"{stem}-seen"), admin.create_topic(f"{stem}-hidden")
     allow(ResourceType.GROUP, group, AclOperation.READ)

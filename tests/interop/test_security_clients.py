@@ -1,4 +1,4 @@
-"""Real clients through every door: TLS, client certificates, and each SASL mechanism. On both brokers."""
+"""Real clients on every kind of listener: TLS, client certificates, and each SASL mechanism. On both brokers."""
 
 import asyncio
 import base64
@@ -206,7 +206,7 @@ def test_go_with_wrong_credentials(secured: Secured, name: str, door: str) -> No
     right = go_config(secured, door)
     wrong = right | ({"token": unsecured_token("")} if "token" in right else {"password": "wrong"})
     with go_client(secured, name, door) as driver:
-        # franz-go does not read why a bearer token was refused, and says only that the answer was not empty.
+        # franz-go does not read why a bearer token was refused, and reports only that the answer was not empty.
         with pytest.raises(ClientError, match=r"SASL Authentication failed|unexpected data in oauth"):
             driver.call("ping", configs=wrong)
         driver.call("ping", configs=right)
@@ -231,7 +231,7 @@ def java_config(secured: Secured, door: str) -> dict[str, str]:
 
 
 def java_tool(secured: Secured, config: dict[str, str], tool: str, *words: str, stdin: str = "") -> str:
-    """One of Kafka's own tools with a client configuration; what it printed."""
+    """Runs one of Kafka's tools with a client configuration. Returns its output."""
     path = secured.folder / "client.properties"
     path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
     jars = toolchains.run([toolchains.ROOT / "scripts" / "kafka-jars"]).strip()

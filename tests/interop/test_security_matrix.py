@@ -1,6 +1,6 @@
-"""Every API × resource × operation: users with one right each get the errors that Apache Kafka 4.3.1 gives them.
+"""Every API × resource × operation: users with one right each get the same errors as on Apache Kafka 4.3.1.
 
-`python -m interop.acl_matrix kafka interop/acl_matrix.json` (in tests/) asks a real Kafka again.
+`python -m interop.acl_matrix kafka interop/acl_matrix.json` (in tests/) records the table again on a real Kafka.
 """
 
 import json

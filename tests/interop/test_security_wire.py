@@ -1,4 +1,5 @@
-"""SASL and quotas frame by frame: what may be said when, what is answered, and who has to wait. On both brokers."""
+"""SASL and quotas frame by frame: the order of requests, the answers, and which clients have to wait. On both
+brokers."""
 
 import time
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ def test_api_versions_from_the_future_is_answered(sasl: Wire) -> None:
     assert handshake(sasl).error_code == 0
 
 
-def test_a_request_instead_of_a_token(sasl: Wire) -> None:
+def test_a_request_instead_of_a_token_is_refused(sasl: Wire) -> None:
     handshake(sasl)
     assert sasl.call(metadata(), 9).topics[0].error_code == IllegalSaslState.code
     assert sasl.is_closed()
@@ -198,7 +199,7 @@ def set_quota(wire: Wire, key: str, value: float | None, **entity: str) -> None:
         ops=[m.AlterClientQuotasRequest.OpData(key=key, value=value or 0.0, remove=value is None)],
     )
     assert wire.call(m.AlterClientQuotasRequest(entries=[entry]), 1).entries[0].error_code == 0
-    time.sleep(0.5)  # Apache Kafka learns of it in the background
+    time.sleep(0.5)  # Apache Kafka's brokers learn about it in the background
 
 
 def test_throttled_produce_and_fetch(plain: Wire, secured: Secured) -> None:
@@ -217,7 +218,7 @@ def test_throttled_produce_and_fetch(plain: Wire, secured: Secured) -> None:
             9,
         )
         assert response.responses[0].partition_responses[0].error_code == 0
-        # 12 KB in the first second count as 1.2 KB/s over ten; a fifth too much is two seconds.
+        # 12 KB in the first second count as 1.2 KB/s over ten seconds; an excess of a fifth is two seconds.
         assert 1900 < response.throttle_time_ms < 2400
         started = time.monotonic()
         fetched = slow.call(slow.fetch_request([(topic, 0, 0)]), 12)

@@ -1,4 +1,5 @@
-"""Which partitions are in answers about shared records, and in which order, even if there is nothing to deliver."""
+"""Which partitions are in ShareFetch and ShareAcknowledge answers, and in which order, even without records to
+deliver."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -31,8 +32,8 @@ def sharer(wire: Wire, unique: Callable[[str], str]) -> Sharer:
 
 @pytest.fixture
 def fill(wire: Wire, make_topic: Any, sharer: Sharer) -> Callable[[int, int], tuple[list[Place], Names]]:
-    """Topics with two records a partition, from the first of which the group reads. It has looked at each already: a
-    first look may take Apache Kafka longer than the others."""
+    """Topics with two records per partition, which the group reads from the start. It has already fetched from each:
+    the first fetch may take Apache Kafka longer than the others."""
 
     def filled(topics: int, partitions: int) -> tuple[list[Place], Names]:
         names = {}
@@ -125,7 +126,7 @@ def test_a_last_fetch_may_name_partitions(sharer: Sharer, fill: Any) -> None:
     assert codes(sharer.fetch([place, (place[0], 7), (GHOSTS[0], 0)], epoch=-1)) == {}
     assert sharer.fetch(epoch=-1).error_code == ShareSessionNotFound.code
     sharer.epoch = 0
-    assert sharer.take_soon(place) == [(0, 1, 3)], "what the first session had was let go"
+    assert sharer.take_soon(place) == [(0, 1, 3)], "the records of the first session were released"
     close(sharer)
 
 
@@ -141,7 +142,7 @@ def test_a_new_session_refuses_a_duplicate_partition(limits: Any, sharer: Sharer
     assert sharer.take_soon(place) == [(0, 1, 2)]
     request = sharer.fetch_request([place], most=0)
     request.topics *= 2
-    assert sharer.wire.call(request, 2).error_code == NONE, "later it does no harm"
+    assert sharer.wire.call(request, 2).error_code == NONE, "it is allowed later in the session"
     close(sharer)
 
 

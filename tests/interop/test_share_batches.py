@@ -1,4 +1,4 @@
-"""What share groups hand out again, and how: batches that stay together, portions, sessions that come and go."""
+"""How share groups deliver records again: batches that stay together, portions, and sessions that start and end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,13 +45,13 @@ def test_the_first_answer_names_every_partition_that_was_read(sharer: MakeSharer
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0, p1=0)
     assert one.take_soon(first, second) == [(0, 0, 1)]
-    assert named(other.fetch([first])) == [0], "in a new session, even if nothing is there"
+    assert named(other.fetch([first])) == [0], "in a new session, even without records"
     assert named(other.fetch()) == []
-    assert named(other.fetch([second])) == [1], "and so of a partition that comes later"
+    assert named(other.fetch([second])) == [1], "the same for a partition that is added later"
     assert named(other.fetch([second])) == []
     other.epoch = 0
     assert named(other.fetch([first, second], most=0)) == [], "nothing was read"
-    assert named(other.fetch()) == [], "and that was the first answer"
+    assert named(other.fetch()) == [], "this was the first answer"
 
 
 def test_a_batch_survives_its_session(sharer: MakeSharer, fill: Any) -> None:
@@ -62,9 +62,9 @@ def test_a_batch_survives_its_session(sharer: MakeSharer, fill: Any) -> None:
     one.fetch(epoch=-1)
     other.take(place, most=0)
     found = other.take_soon(most=7, exact=True)
-    if found == [(3, 4, 1), (5, 6, 1)]:  # the session has ended, but what it had is not let go yet
+    if found == [(3, 4, 1), (5, 6, 1)]:  # the session has ended, but its records are not released yet
         found = [*other.take_soon(), *found]
-    assert found == [(2, 2, 2), (3, 4, 1), (5, 6, 1)], "3 and 4 are known as the rest of a batch"
+    assert found == [(2, 2, 2), (3, 4, 1), (5, 6, 1)], "3 and 4 are kept as the rest of a batch"
 
 
 def test_errors_name_the_batch_until_it_is_split(sharer: MakeSharer, fill: Any) -> None:
@@ -88,14 +88,14 @@ def test_portions_are_counted_over_a_batch(sharer: MakeSharer, fill: Any) -> Non
         assert one.tell(place, (0, 0, [RELEASE])) == (0, "")
         assert one.take(wait_ms=5000) == [(0, 0, count + 1)]
     assert one.tell(place, (0, 8, [RELEASE])) == (0, "")
-    # The first record was delivered three times, so half of the batch comes.
+    # The first record was delivered three times, so half of the batch is delivered.
     assert one.take(wait_ms=5000) == [(0, 0, 4), (1, 3, 2)]
     assert one.take(wait_ms=5000) == [(4, 8, 2)]
     assert one.tell(place, (0, 8, [RELEASE])) == (0, "")
-    assert one.take(wait_ms=5000) == [(0, 0, 5)], "the last time it comes alone"
+    assert one.take(wait_ms=5000) == [(0, 0, 5)], "the last time it is delivered alone"
 
 
-def test_a_log_that_starts_inside_a_batch(sharer: MakeSharer, fill: Any, wire: Wire) -> None:
+def test_a_log_that_starts_inside_a_batch_delivers_the_whole_batch(sharer: MakeSharer, fill: Any, wire: Wire) -> None:
     topic, place = fill(4, 4, 4, 4)
     one = sharer()
     one.start_at(topic, p0=0)
@@ -104,8 +104,8 @@ def test_a_log_that_starts_inside_a_batch(sharer: MakeSharer, fill: Any, wire: W
     partition = delete.DeleteRecordsPartition(partition_index=0, offset=10)
     asked = delete(topics=[delete.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=30000)
     assert wire.call(asked, 2).topics[0].partitions[0].error_code == 0
-    assert one.take(wait_ms=5000) == [], "where the log begins now is found out"
+    assert one.take(wait_ms=5000) == [], "the new start of the log is noticed"
     found = one.fetch(wait_ms=5000)
-    assert (taken(found), sent(found)) == ([(8, 15, 1)], [(8, 11), (12, 15)]), "the batch is given whole"
+    assert (taken(found), sent(found)) == ([(8, 15, 1)], [(8, 11), (12, 15)]), "the whole batch is delivered"
     assert one.tell(place, (0, 3, [ACCEPT]), (8, 15, [REJECT])) == (0, "")
     assert one.stands(topic) == (10, 0)

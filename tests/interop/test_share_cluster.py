@@ -1,4 +1,5 @@
-"""Share groups in a cluster: the leader of a partition, the group's coordinator and the share coordinator apart."""
+"""Share groups in a cluster: the partition's leader, the group coordinator and the share coordinator are different
+brokers."""
 
 from collections.abc import Callable
 

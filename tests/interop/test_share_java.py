@@ -56,7 +56,7 @@ def test_two_consumers_share_the_work(driver: Any, group: Sharer, make_topic: An
                 place = {"id": member, "partition": record["partition"], "offset": record["offset"]}
                 is_late = record["offset"] % 10 == 3 and record["delivery_count"] == 1
                 if not is_late:
-                    assert record["value"] not in done, "a record that was done with came again"
+                    assert record["value"] not in done, "an acknowledged record was delivered again"
                     done[record["value"]] = record["delivery_count"]
                 kind = "release" if is_late else "reject" if record["offset"] % 10 == 4 else "accept"
                 driver.call("share_acknowledge", type=kind, **place)
@@ -94,7 +94,7 @@ def test_another_consumer_continues(driver: Any, group: Sharer, topic: str, wire
                 seen += [record["value"] for record in found]
                 found = driver.call("share_poll", id=member, timeout_ms=300)
         driver.call("share_close", id=member)
-    assert sorted(seen) == sorted(values), "each of them once"
+    assert sorted(seen) == sorted(values), "each record once"
 
 
 def test_tools(driver: Any, tool: Callable[..., str], group: Sharer, make_topic: Any, wire: Wire) -> None:
@@ -113,7 +113,7 @@ def test_tools(driver: Any, tool: Callable[..., str], group: Sharer, make_topic:
     while "Empty" not in (state := groups("--describe", "--state", *named)):
         assert time.monotonic() < deadline, state
     rows = [line.split() for line in groups("--describe", *named).splitlines() if line.startswith(group.group)]
-    assert {row[2]: row[4] for row in rows}["0"] == "0", "no lag is left"
+    assert {row[2]: row[4] for row in rows}["0"] == "0", "there is no lag left"
     out = groups("--reset-offsets", *named, "--topic", topic, "--to-earliest", "--execute")
     assert {tuple(row[2:4]) for row in map(str.split, out.splitlines()) if row[:1] == [group.group]} == {
         ("0", "0"),

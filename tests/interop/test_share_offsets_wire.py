@@ -1,4 +1,4 @@
-"""Offsets of share groups, where a request is odd: what comes twice, what cannot be, and the order of the answers."""
+"""Offsets of share groups in odd requests: duplicates, impossible values, and the order of the answers."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ def group(wire: Wire, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def make_topic(make_topic: Callable[..., str], group: str, wire: Wire) -> Callable[..., str]:
-    """Topics that the coordinator of the group knows: on Apache Kafka it hears of them after their leaders do, each of
-    its partitions by itself."""
+    """Topics that the coordinator of the group knows. On Apache Kafka it learns about them after their leaders, and
+    separately for each partition of the offsets topic."""
     same_partition = (f"{group}-{number}" for number in count())
     probe = next(each for each in same_partition if offsets_partition(each) == offsets_partition(group))
 
@@ -70,7 +70,7 @@ def shape(found: Any) -> list[tuple[str, list[int]]]:
 
 
 def hashed(wire: Wire, topics: list[str], calls: int) -> list[str]:
-    """Topics in the order of a hash map of their ids, into which each is put `calls` times."""
+    """Topics in the order of a hash map of their ids, after `calls` insertions of each."""
     ids = {wire.topic_id(name): name for name in topics}
     return [ids[each] for each in java_computed_map([each for each in ids for _ in range(calls)], uuid_hash)]
 
@@ -116,7 +116,7 @@ def test_a_negative_partition_fails_the_whole_alteration(group: str, make_topic:
     assert shape(sharer.offsets()) == []
     assert sharer.stands(topic)[0] == -1
     (found,) = wire.call(m.ShareGroupDescribeRequest(group_ids=[group]), 1).groups
-    assert (found.error_code, found.group_state) == (NONE, "Empty")  # the group was made nevertheless
+    assert (found.error_code, found.group_state) == (NONE, "Empty")  # the group was created nevertheless
 
 
 def test_offsets_are_deleted_once_and_by_topic_id(group: str, make_topic: Any, wire: Wire) -> None:

@@ -1,4 +1,4 @@
-"""What time does to share groups, in a broker whose time a test moves: locks and sessions run out."""
+"""Share groups and time, in a broker whose clock a test advances: locks and sessions expire."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ LOCK_S, SESSION_S = 30, 45
 
 @pytest.fixture
 def broker() -> Iterator[Any]:
-    """Ottla, whatever other tests run on."""
+    """Ottla, even if other tests run on another broker."""
     with serve(clock="virtual") as running:
         yield running
 
@@ -39,9 +39,9 @@ def test_locks_expire(broker: Any, wire: Wire) -> None:
     broker.clock.advance(seconds=LOCK_S - 1)
     assert one.tell(place, (0, 0, [ACCEPT]), (1, 1, [RENEW]), renews=True) == (0, "")
     broker.clock.advance(seconds=2)
-    assert one.take() == [(2, 3, 2)], "1 is still in work"
+    assert one.take() == [(2, 3, 2)], "1 is still acquired"
     broker.clock.advance(seconds=LOCK_S)
-    assert one.take() == [(1, 1, 2)], "2 and 3 were delivered often enough"
+    assert one.take() == [(1, 1, 2)], "2 and 3 reached the delivery limit"
     assert one.tell(place, (1, 1, [ACCEPT])) == (0, "")
     assert one.stands(topic)[1] == 0
 

@@ -1,4 +1,4 @@
-"""Share groups (KIP-932), request by request: membership, records under locks, offsets, the state behind them."""
+"""Share groups (KIP-932), request by request: membership, records under locks, offsets, and the stored state."""
 
 import time
 from collections.abc import Callable
@@ -97,7 +97,7 @@ def test_refused_heartbeats(
 
 
 def test_only_a_group_that_is_null_is_refused(topic: str, wire: Wire) -> None:
-    """An empty name opens a session, though no group can have it."""
+    """An empty name opens a session, although no group can have it."""
 
     def fetched(group: str | None, epoch: int) -> int:
         request = ShareFetchRequest(
@@ -220,7 +220,7 @@ def test_kinds_of_groups_do_not_mix(sharer: MakeSharer, topic: str, wire: Wire, 
     assert described.error_message == f"Group {classic.group} is not a share group."
 
 
-def test_finding_a_share_coordinator(wire: Wire) -> None:
+def test_a_share_coordinator_is_found(wire: Wire) -> None:
     def find(key: str) -> Any:
         deadline = time.monotonic() + DEADLINE_S
         while True:
@@ -241,7 +241,7 @@ def test_finding_a_share_coordinator(wire: Wire) -> None:
 # Records
 
 
-def test_records_are_handed_out_and_acknowledged(sharer: MakeSharer, filled: Any) -> None:
+def test_records_are_delivered_and_acknowledged(sharer: MakeSharer, filled: Any) -> None:
     topic, place = filled
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0)
@@ -252,18 +252,18 @@ def test_records_are_handed_out_and_acknowledged(sharer: MakeSharer, filled: Any
     assert other.take_soon(place, most=1, exact=True) == [(8, 8, 1)]
     assert other.take(most=2, exact=True, wait_ms=5000) == [(9, 10, 1)]
     assert one.tell(place, (0, 2, [ACCEPT]), (3, 3, [REJECT])) == (0, "")
-    assert one.tell(place, (0, 3, [ACCEPT])) == (0, ""), "done with already"
+    assert one.tell(place, (0, 3, [ACCEPT])) == (0, ""), "already acknowledged"
     assert one.tell(place, (5, 5, [RELEASE])) == (0, "")
     assert one.stands(topic) == (4, 16)
     again = one.fetch(wait_ms=5000, most=1)
     assert (taken(again), sent(again)) == ([(5, 5, 2)], [(4, 7)])
     assert one.tell(place, (4, 7, [ACCEPT, ACCEPT, RELEASE, ACCEPT])) == (0, "")
     assert one.take(wait_ms=5000, most=1) == [(6, 6, 2)]
-    # Acknowledgements that come with a fetch.
+    # Acknowledgements in a fetch.
     more = one.fetch(acks={place: [(6, 6, [ACCEPT])]}, wait_ms=5000)
     assert taken(more) == [(11, 11, 1), (12, 19, 1)]
     assert other.tell(place, (11, 11, [ACCEPT]))[0] == InvalidRecordState.code
-    # The end of a session sets free what it had.
+    # The end of a session releases its records.
     ended = one.fetch(epoch=-1, acks={place: [(11, 18, [ACCEPT])]})
     assert ended.error_code == 0
     assert other.take(wait_ms=5000) == [(19, 19, 2)]
@@ -279,9 +279,7 @@ def test_sessions(sharer: MakeSharer, filled: Any) -> None:
     assert one.fetch(epoch=-1).error_code == ShareSessionNotFound.code
     assert one.acknowledge({}, epoch=1).error_code == ShareSessionNotFound.code
     assert sharer(name="").fetch([place]).error_code == InvalidRequest.code
-    assert one.fetch([place], {place: [(0, 0, [ACCEPT])]}).error_code == InvalidRequest.code, (
-        "nothing was handed out yet"
-    )
+    assert one.fetch([place], {place: [(0, 0, [ACCEPT])]}).error_code == InvalidRequest.code, "nothing was acquired yet"
     assert one.take_soon(place, most=4) == [(0, 3, 1)]
     epoch = one.epoch
     for wrong in (epoch - 1, epoch + 1):
@@ -316,13 +314,15 @@ def test_sessions(sharer: MakeSharer, filled: Any) -> None:
          "Batch record not found. The last offset in request is past acquired records."),
     ],
 )  # fmt: skip
-def test_refused_acknowledgements(sharer: MakeSharer, filled: Any, acks: Any, code: int, message: str) -> None:
+def test_invalid_acknowledgements_are_refused(
+    sharer: MakeSharer, filled: Any, acks: Any, code: int, message: str
+) -> None:
     topic, place = filled
     one = sharer()
     one.start_at(topic, p0=0)
     assert one.take_soon(place, most=8) == [(0, 7, 1)]
     assert one.tell(place, *acks) == (code, message)
-    assert one.tell(place, (4, 7, [ACCEPT])) == (0, ""), "nothing of it was done"
+    assert one.tell(place, (4, 7, [ACCEPT])) == (0, ""), "no part of it was applied"
 
 
 def test_acknowledgements_of_unknown_partitions(sharer: MakeSharer, filled: Any) -> None:
@@ -405,7 +405,7 @@ def test_a_fetch_waits_for_records(sharer: MakeSharer, topic: str, wire: Wire, c
     assert taken(waiting.receive()) == [(0, 0, 1)]
 
 
-def test_released_records_go_to_other_members(sharer: MakeSharer, filled: Any) -> None:
+def test_released_records_are_delivered_to_other_members(sharer: MakeSharer, filled: Any) -> None:
     topic, place = filled
     one, other = sharer(), sharer()
     one.start_at(topic, p0=0)
@@ -432,7 +432,7 @@ def test_the_reset_policy_decides_where_a_group_starts(
         one.beat(-1)
 
 
-def test_only_committed_records(sharer: MakeSharer, topic: str, wire: Wire, unique: Any) -> None:
+def test_only_committed_records_are_delivered(sharer: MakeSharer, topic: str, wire: Wire, unique: Any) -> None:
     place = (wire.topic_id(topic), 0)
     one = sharer()
     one.configure(share_isolation_level="read_committed")
@@ -454,7 +454,7 @@ def test_only_committed_records(sharer: MakeSharer, topic: str, wire: Wire, uniq
             break
         assert time.monotonic() < deadline
         given = one.take(wait_ms=200)
-    assert 0 in seen and not {1, 2} & seen, "the aborted records are nobody's"
+    assert 0 in seen and not {1, 2} & seen, "aborted records are not delivered"
 
 
 def test_deleted_records(sharer: MakeSharer, filled: Any, wire: Wire) -> None:
@@ -466,7 +466,7 @@ def test_deleted_records(sharer: MakeSharer, filled: Any, wire: Wire) -> None:
     assert one.take_soon(place, most=4) == [(0, 3, 1)]
     partition = Delete.DeleteRecordsPartition(partition_index=0, offset=10)
     wire.call(Delete(topics=[Delete.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=30000), 2)
-    assert one.take_soon()[0][0] in (8, 10), "the batch that holds 10 begins with 8"
+    assert one.take_soon()[0][0] in (8, 10), "the batch that contains 10 starts at 8"
     assert one.tell(place, (0, 3, [ACCEPT])) == (0, "")
 
 
@@ -595,7 +595,7 @@ def test_state_of_share_partitions(topic: str, wire: Wire, unique: Any, sharer: 
 
 @pytest.mark.parametrize("partition", [0, 7])
 def test_state_of_partitions_that_do_not_exist(wire: Wire, topic: str, sharer: MakeSharer, partition: int) -> None:
-    """Reads and writes of a leader find no state; the others look for the partition."""
+    """Reads and writes of a leader find no state; the other requests look up the partition."""
     one = sharer()
     one.start_at(topic, p0=0)  # makes the topic behind it
     state = State(wire, one.group, wire.topic_id(topic) if partition else bytes((7,)) * 16)
@@ -619,7 +619,7 @@ def test_a_request_about_no_state_gets_no_results(wire: Wire, topic: str, sharer
     assert wire.call(cls(group_id="" if kind == "no group" else one.group, topics=topics), 0).results == []
 
 
-def test_an_initialization_goes_on_past_a_topic_without_partitions(
+def test_an_initialization_continues_after_a_topic_without_partitions(
     wire: Wire, topic: str, sharer: MakeSharer, unique: Any
 ) -> None:
     sharer().start_at(topic, p0=0)

@@ -24,7 +24,7 @@ WORDS = ("the", "quick", "fox")
 
 
 class App:
-    """The Java program: applications by name, told by lines what to do."""
+    """The Java program: runs applications by name, and reads commands from its input."""
 
     def __init__(self, bootstrap: str, log: Path) -> None:
         jar = toolchains.streams_jar()
@@ -62,7 +62,7 @@ class App:
             self.states[word] = said
 
     def tool(self, *words: str) -> str:
-        """What kafka-streams-groups says."""
+        """The output of kafka-streams-groups."""
         self.tell("tool", *words)
         while (line := self.line()) != "begin":
             word, _, said = line.partition(" ")
@@ -172,7 +172,7 @@ def test_an_aggregation_in_two_instances_of_which_one_leaves(
     app.tell("start", "two", "count", name, source, target, tmp_path / "two")
 
     def shares() -> list[int]:
-        """How many active tasks each member has, once they agree with the target."""
+        """The number of active tasks of each member, once they match the target."""
         found = described(wire, name)
         return sorted(
             sum(map(len, (tasks(each.assignment.active_tasks) or {}).values()))

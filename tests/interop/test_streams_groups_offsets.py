@@ -1,4 +1,4 @@
-"""Offsets of streams groups, and the line between them and groups of other kinds."""
+"""Offsets of streams groups, and how these differ from groups of other kinds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -161,7 +161,7 @@ def test_transactional_commits(wire: Wire, group: str, topic: str, member: Membe
     )
 
     def settled(member_id: str, epoch: int) -> int:
-        """Once the transaction before it is over."""
+        """Waits until the previous transaction has ended."""
         found: list[int] = []
         wait_for(lambda: found.append(transactional(wire, group, topic, member_id, epoch)) or found[-1] != -100)
         return found[-1]
@@ -191,7 +191,7 @@ def test_offsets_of_topics_in_use_stay(wire: Wire, group: str, topic: str, membe
 
     assert delete() == GroupSubscribedToTopic.code
     member.leave()
-    assert commit(wire, group, topic) == NONE  # without members everybody may
+    assert commit(wire, group, topic) == NONE  # without members every client may
     assert delete() == NONE
     assert fetch(wire, group, topic) == (NONE, -1)
 
@@ -223,7 +223,7 @@ def consumer_beat(wire: Wire, group: str, topic: str, epoch: int = 0, member_id:
     return wire.call(request, 1)
 
 
-def test_a_streams_group_is_no_classic_and_no_consumer_group(
+def test_a_streams_group_refuses_classic_and_consumer_members(
     wire: Wire, group: str, topic: str, member: Member
 ) -> None:
     joined = join_classic(wire, group)
@@ -255,7 +255,7 @@ def test_a_streams_group_is_no_classic_and_no_consumer_group(
     assert member.own().error_code == NONE
 
 
-def test_other_groups_are_no_streams_groups(wire: Wire, group: str, topic: str) -> None:
+def test_other_groups_refuse_streams_members(wire: Wire, group: str, topic: str) -> None:
     wrong = (GroupIdNotFound.code, f"Group {group} is not a streams group.")
     member = Member(wire, group, topology(subtopology("0", topic)))
     assert consumer_beat(wire, group, topic).error_code == NONE
@@ -269,7 +269,7 @@ def test_other_groups_are_no_streams_groups(wire: Wire, group: str, topic: str) 
     assert (answer.error_code, answer.error_message) == wrong
 
 
-def test_a_classic_group_with_members_is_no_streams_group(wire: Wire, group: str, topic: str) -> None:
+def test_a_classic_group_with_members_refuses_streams_members(wire: Wire, group: str, topic: str) -> None:
     joined = join_classic(wire, group)
     joined = join_classic(wire, group, joined.member_id)
     assert joined.error_code == NONE
@@ -278,7 +278,7 @@ def test_a_classic_group_with_members_is_no_streams_group(wire: Wire, group: str
 
 
 def test_an_empty_classic_group_becomes_a_streams_group(wire: Wire, group: str, topic: str) -> None:
-    assert commit(wire, group, topic) == NONE  # makes a group without members
+    assert commit(wire, group, topic) == NONE  # creates a group without members
     member = Member(wire, group, topology(subtopology("0", topic)))
     member.follow(lambda: member.active == {"0": [0, 1, 2]})
     assert described(wire, group).group_state == "Stable"
@@ -303,14 +303,14 @@ def test_an_empty_streams_group_is_no_consumer_group(wire: Wire, group: str, top
     assert (found.error_code, found.error_message) == (GroupIdNotFound.code, f"Group {group} is not a consumer group.")
 
 
-def test_a_deleted_group_takes_its_offsets_along(wire: Wire, group: str, topic: str, member: Member) -> None:
+def test_deleting_a_group_deletes_its_offsets(wire: Wire, group: str, topic: str, member: Member) -> None:
     assert commit(wire, group, topic, member.member_id, member.epoch) == NONE
     member.leave()
     assert wire.call(m.DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == NONE
     assert fetch(wire, group, topic) == (NONE, -1)
 
 
-def test_a_topic_that_grows_brings_tasks(wire: Wire, group: str, topic: str, member: Member) -> None:
+def test_new_partitions_of_a_topic_add_tasks(wire: Wire, group: str, topic: str, member: Member) -> None:
     grown = m.CreatePartitionsRequest(
         topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=5, assignments=None)],
         timeout_ms=30000,

@@ -1,4 +1,4 @@
-"""Streams groups outlive the broker: members continue with the epochs and tasks that they had."""
+"""Streams groups survive a restart: members continue with their epochs and tasks."""
 
 import signal
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def test_a_group_continues_after_a_restart(start_broker: Callable[..., Any], how
             member.wire = wire
             epoch, active = member.epoch, member.active
             member.own()
-            assert (member.epoch, member.active) == (epoch, active), "nothing moves"
-        # What one had goes to the other, who has copies of it.
+            assert (member.epoch, member.active) == (epoch, active), "no task moves"
+        # The tasks of one member move to the other, which has standby copies.
         other.leave()
         one.follow(lambda: one.active == {"0": [0, 1, 2, 3]})

@@ -36,7 +36,7 @@ STALE, MISSING_SOURCES, WRONGLY_PARTITIONED, MISSING_INTERNAL, SHUTDOWN, DELAYED
 
 @pytest.fixture
 def group(wire: Wire, unique: Callable[[str], str]) -> str:
-    """A name whose coordinator is ready, and whose assignments wait for nothing."""
+    """A group name whose coordinator is ready, and whose assignments have no delay."""
     name = unique("app")
     streams.find_coordinator(wire, name)
     configure(wire, name, streams.NO_WAITING)
@@ -60,7 +60,7 @@ def statuses(answer: Any) -> list[tuple[int, str]]:
 
 
 def told(member: Member, missing: tuple[int, ...] = (MISSING_SOURCES,)) -> list[tuple[int, str]]:
-    """What heartbeats say once the coordinator has heard of the new topics, which takes Apache Kafka a moment."""
+    """The statuses in heartbeats once the coordinator knows the new topics, which takes Apache Kafka a moment."""
 
     def look() -> list[tuple[int, str]]:
         found = statuses(member.beat())
@@ -71,7 +71,7 @@ def told(member: Member, missing: tuple[int, ...] = (MISSING_SOURCES,)) -> list[
 
 
 def refused(make: Callable[[], Member]) -> tuple[int, str | None]:
-    """The error of a join, once the coordinator has heard of the new topics."""
+    """The error of a join, once the coordinator knows the new topics."""
 
     def look() -> Any:
         answer = make().send()
@@ -143,7 +143,7 @@ def test_an_invalid_heartbeat_is_refused(wire: Wire, group: str, name: str) -> N
     assert answer.status == []
 
 
-def test_the_first_of_several_faults_is_answered(wire: Wire, group: str) -> None:
+def test_the_first_of_several_errors_is_answered(wire: Wire, group: str) -> None:
     member = Member(wire, group, SHAPE)
     answer = member.send(member_id="", rack_id="", task_offsets=OFFSETS, rebalance_timeout_ms=-1)
     assert answer.error_message == "TaskOffsets are not supported yet."
@@ -260,7 +260,7 @@ def test_groups_are_listed_by_state_and_type(wire: Wire, group: str, topic: str)
     assert listed(wire, group, ["Empty"], ["streams"]) == [("streams", "Empty", "streams")]
 
 
-def test_describe_of_others(wire: Wire, group: str) -> None:
+def test_groups_of_other_kinds_are_not_described(wire: Wire, group: str) -> None:
     found = wire.call(StreamsGroupDescribeRequest(group_ids=[group, ""], include_authorized_operations=True), 0)
     by_name = {each.group_id: each for each in found.groups}
     assert (by_name[group].error_code, by_name[group].error_message) == (
@@ -288,7 +288,7 @@ def test_epochs_are_checked(wire: Wire, group: str, topic: str) -> None:
     )
     second = Member(wire, group, member.shape)
     second.beat()
-    # The first one has to give up tasks at the old epoch, and continues when it has done so.
+    # The first one has to revoke tasks at the old epoch, and then continues.
     wait_for(lambda: member.own() and len(member.active["0"]) == 2)
     wait_for(lambda: member.own() and member.epoch == second.epoch)
     before = member.epoch - 1
@@ -487,7 +487,7 @@ def test_tasks_move_after_they_were_revoked(wire: Wire, group: str, topic: str) 
     assert described(wire, group).group_state == "Reconciling"
     told = wait_for(lambda: (found := first.beat()).active_tasks is not None and found)
     assert len(tasks(told.active_tasks)["0"]) == 2
-    assert second.own().active_tasks is None  # the first has not said that it let go
+    assert second.own().active_tasks is None  # the first has not reported the revocation
     first.own()
     wait_for(lambda: second.own() and len(second.active.get("0", [])) == 1)
     assert sorted(first.active["0"] + second.active["0"]) == [0, 1, 2]
@@ -514,7 +514,7 @@ def test_standby_tasks(wire: Wire, group: str, topic: str) -> None:
 
     wait_for(is_balanced)
     assert sorted(first.active["0"] + first.standby.get("0", [])) == [0, 1, 2]
-    # The copies become active where they are when the other one goes.
+    # The standby copies become active in place when the other member leaves.
     second.leave()
     first.follow(lambda: first.active == {"0": [0, 1, 2]} and first.standby == {})
 
@@ -574,7 +574,7 @@ def test_assignments_wait_for_the_assignment_interval(wire: Wire, group: str, to
 
 def test_partitions_by_user_endpoint(wire: Wire, group: str, topic: str) -> None:
     first = Member(wire, group, topology(subtopology("0", topic)), user_endpoint=Beat.Endpoint(host="h1", port=8080))
-    wait_for(lambda: first.send().error_code == NONE)  # the topic has to be known
+    wait_for(lambda: first.send().error_code == NONE)  # the coordinator has to know the topic
     first.follow(lambda: first.active == {"0": [0, 1, 2]})
     answer = first.beat(endpoint_information_epoch=-1)
     epoch = answer.endpoint_information_epoch
@@ -597,7 +597,7 @@ def test_an_endpoint_without_a_valid_topology(wire: Wire, group: str, unique: Ca
     assert member.send().error_code == UnknownServerError.code
 
 
-# -- life and death of groups
+# -- creation and deletion of groups
 
 
 def test_groups_with_members_cannot_be_deleted(wire: Wire, group: str, topic: str) -> None:

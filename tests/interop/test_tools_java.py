@@ -43,7 +43,7 @@ def test_topics(tool, unique, wire: Wire) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_console_producer_and_consumer(tool, codec: str, topic: str, wire: Wire) -> None:
-    # --sync, because otherwise the producer is flushed by a shutdown hook, and this JVM continues.
+    # --sync, because otherwise a shutdown hook flushes the producer, and this JVM does not shut down.
     more = (
         "--sync",
         "--reader-property",

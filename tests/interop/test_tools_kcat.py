@@ -1,4 +1,4 @@
-"""kcat, the way people use it in a shell."""
+"""kcat, as used in a shell."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
 """Transactions of real clients: commit, abort, fencing of zombies, and consume-transform-produce.
 
-Each client has a driver of its own for these, in a child process, with the operations
+Each client has a separate driver for these tests, in a child process, with the operations
 open (id, transactional_id), begin, send (topic, values), commit, abort, transform (source, target, group, count), read.
 """
 
@@ -46,7 +46,7 @@ CLIENTS = [
 ]
 
 FENCED_AS = {
-    # The error that a producer gets at its next send, when another one has taken over its id; the same on both brokers.
+    # The error that a producer gets at its next send after another one took over its id; the same on both brokers.
     "confluent-kafka": ("KafkaException", -144),  # librdkafka's own number for "fenced"
     "aiokafka": ("ProducerFenced", None),
     "franz-go": ("INVALID_PRODUCER_EPOCH", 47),
@@ -78,7 +78,7 @@ def client(request: pytest.FixtureRequest, broker: Any, _running: dict[str, Driv
 
 
 def settle(wire: Wire, name: str) -> str:
-    """Apache Kafka writes markers after it answered."""
+    """Waits for the markers, which Apache Kafka writes after it has answered."""
     deadline = time.monotonic() + TIMEOUT_S
     while (state := describe(wire, name).transaction_state).startswith("Prepare"):
         assert time.monotonic() < deadline
@@ -127,12 +127,12 @@ def test_a_zombie_is_fenced(client: Driver, topic: str, wire: Wire, unique) -> N
     assert read_committed(wire, topic) == [b"living"]
 
 
-def test_consume_transform_produce(client: Driver, make_topic, wire: Wire, unique) -> None:
+def test_consume_transform_produce_is_exactly_once(client: Driver, make_topic, wire: Wire, unique) -> None:
     source, target, name, group = make_topic(), make_topic(), unique("tx"), unique("g")
     feeder = Transacting(wire, unique("feeder")).start()
     expected = []
     for number in range(6):
-        # Every second transaction is aborted: what it wrote must not come out at the other end.
+        # Every second transaction is aborted: its records must not be in the output.
         feeder.produce(source, *(b"%d-%d" % (number, i) for i in range(3)))
         feeder.finish(number % 2 == 0)
         expected += [b"%d-%d" % (number, i) for i in range(3)] if number % 2 == 0 else []
@@ -141,5 +141,5 @@ def test_consume_transform_produce(client: Driver, make_topic, wire: Wire, uniqu
     settle(wire, name)
     assert read_committed(wire, target) == [value.upper() for value in expected]
     error, offset = committed_offset(wire, group, source)
-    # 5 transactions of 3 records and a marker each came before the last committed record's successor, at most.
+    # At most 5 transactions of 3 records and a marker each are before the offset after the last committed record.
     assert error == 0 and 4 * 4 + 3 <= offset <= 24

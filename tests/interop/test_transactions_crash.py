@@ -1,4 +1,4 @@
-"""Exactly once although broker and worker are killed: each input comes out once, in order."""
+"""Exactly once, although broker and worker are killed: each input is in the output once, in order."""
 
 import random
 import signal
@@ -54,7 +54,8 @@ def test_each_input_is_processed_exactly_once(seed: int, start_broker, tmp_path)
 
 @pytest.mark.go
 def test_a_group_of_two_workers_of_which_one_is_killed(broker, wire: Wire, make_topic, unique) -> None:
-    """franz-go's group transact session: what the dead worker had begun is aborted, the other one takes over."""
+    """franz-go's group transact session: the open transaction of the killed worker is aborted, and the other worker
+    takes over."""
     partitions, each = 4, 30
     source, target, group = make_topic(partitions), make_topic(), unique("g")
     expected = {b"%d-%d" % (partition, number) for partition in range(partitions) for number in range(each)}

@@ -49,7 +49,7 @@ KIP890, FIRST = 12, 11
 
 @pytest.fixture
 def begin(wire: Wire, unique: Callable[[str], str]) -> Callable[..., Transacting]:
-    """A transactional id with an identity, ready to begin."""
+    """A transactional id with a producer id and epoch, ready to begin."""
     return lambda **more: Transacting(wire, unique("tx"), **more).start()
 
 
@@ -192,7 +192,7 @@ def test_init_refused(fields: dict[str, Any], code: int, begin) -> None:
     assert one.describe().producer_epoch == one.epoch
 
 
-def test_init_raises_the_epoch_and_knows_a_repeated_request(begin) -> None:
+def test_init_bumps_the_epoch_and_recognizes_a_repeated_request(begin) -> None:
     one = begin()
     assert one.init().producer_epoch == one.epoch + 1
     recovered = one.init(one.producer_id, one.epoch + 1)
@@ -253,7 +253,7 @@ def test_one_bad_partition_fails_the_whole_request(begin, topic: str, unique) ->
     assert one.describe().transaction_state == "Empty"
 
 
-def test_adding_and_asking(begin, make_topic, wire: Wire) -> None:
+def test_partitions_are_added_and_verified(begin, make_topic, wire: Wire) -> None:
     topic = make_topic(3)
     one = begin()
     assert one.add((topic, [0, 1])) == {(topic, 0): NONE, (topic, 1): NONE}
@@ -373,7 +373,7 @@ def test_repeated_ends(begin, topic: str) -> None:
     first = one.epoch
 
     def codes(epoch: int) -> tuple[int, int]:
-        """Of a commit and an abort that change nothing."""
+        """The error codes of a commit and an abort that change nothing."""
         return one.end(True, producer_epoch=epoch).error_code, one.end(False, producer_epoch=epoch).error_code
 
     assert one.end(True).error_code == InvalidTxnState.code
@@ -475,7 +475,7 @@ def test_markers_refused(begin, topic: str, wire: Wire) -> None:
     assert mark(wire, own, False, topic, 0, version=2, transaction_version=2, coordinator_epoch=4) == [NONE]
 
 
-# -- looking at transactions
+# -- describing and listing transactions
 
 
 def test_describe(begin, topic: str, wire: Wire) -> None:

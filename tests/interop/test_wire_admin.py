@@ -1,4 +1,4 @@
-"""What admin requests that cannot be done are answered: the code, and the words that tools show to people."""
+"""The answers to admin requests that fail: the error code, and the message that tools show to users."""
 
 from collections.abc import Callable
 from typing import Any
@@ -351,7 +351,7 @@ def test_an_acl_of_an_unknown_type_closes_the_connection(version: int, field: st
 
 
 def test_voters_need_an_id_and_a_directory(wire: Wire) -> None:
-    """The id of its folder belongs to a voter."""
+    """A voter is identified with the id of its folder."""
     added = wire.call(m.AddRaftVoterRequest(cluster_id=None, timeout_ms=1000, voter_id=2, listeners=[]), 1)
     assert (added.error_code, added.error_message) == (
         InvalidRequest.code,

@@ -1,4 +1,4 @@
-"""Requests that hardly a client sends, and what Apache Kafka makes of them."""
+"""Requests that hardly any client sends, with the answers of Apache Kafka."""
 
 from collections.abc import Callable
 
@@ -125,7 +125,7 @@ def test_a_token_for_an_unknown_principal_type(wire: Wire) -> None:
     )
 
 
-# -- fetches of what claims to be a replica
+# -- fetches of clients that claim to be replicas
 
 
 @pytest.mark.parametrize("version", [11, 12, 14, 17])
@@ -144,7 +144,7 @@ def test_a_fetch_with_an_unknown_replica_id(version: int, epoch: int, code: int,
     assert answer.node_endpoints == []
 
 
-# -- a batch whose transaction could not be verified holds back what comes after it
+# -- a batch whose transaction could not be verified delays later batches
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_batches_after_one_that_waits_for_its_transaction(
     sequence: int, codes: dict[int, int], topic: str, wire: Wire, unique: Callable[[str], str]
 ) -> None:
     transaction = Transacting(wire, unique("tx")).start()
-    # No AddPartitionsToTxn came before, and of this version a produce request does not add by itself.
+    # There was no AddPartitionsToTxn, and a produce request of this version does not add the partition itself.
     assert transaction.produce(topic, b"x", sequence=sequence, version=11).error_code == TransactionAbortable.code
     plain = {"transactional": False, "transactional_id": None, "version": 11}
     found = {each: transaction.produce(topic, b"x", sequence=each, **plain).error_code for each in codes}
@@ -179,7 +179,7 @@ def test_a_transaction_releases_batches_that_waited_for_it(
 
 @pytest.mark.parametrize("version", [4, 12, 14, 17])
 @pytest.mark.parametrize(("replica", "told"), [(-1, []), (-2, []), (-3, None)])
-def test_a_negative_replica_id_that_is_no_consumer(
+def test_a_negative_replica_id_other_than_a_consumers_is_refused(
     version: int, replica: int, told: list[object] | None, topic: str, wire: Wire
 ) -> None:
     wire.produce(topic, batch(b"x"))

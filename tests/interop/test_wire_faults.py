@@ -1,4 +1,4 @@
-"""Requests with several faults at once: which of them is answered."""
+"""Requests with several errors at once: which of them is answered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +64,7 @@ def test_settings_of_a_new_topic(wire: Wire) -> None:
         == "Invalid value many for configuration retention.ms: Not a number of type LONG"
     )
     assert create(wire, policy, ("zz", "1"), retention) == "Unknown topic config name: zz"
-    # Of several names the first of a hash map
+    # Of several names, the first in a hash map
     unknown = [(name, "1") for name in ("no.such", "a", "zz")]
     assert create(wire, *unknown) == create(wire, *unknown[::-1]) == "Unknown topic config name: zz"
 
@@ -110,7 +110,7 @@ def test_operations(topic: str, wire: Wire, unique: Callable[[str], str]) -> Non
         UnknownServerError.code,
         None,
     )
-    # A broker looks at all operations before it looks at what they are about.
+    # A broker checks all operations before it checks their resources.
     node = str(wire.metadata().brokers[0].node_id)
     assert alter(
         wire,
@@ -131,7 +131,7 @@ def test_features(wire: Wire) -> None:
         answer = wire.call(m.UpdateFeaturesRequest(timeout_ms=30000, feature_updates=wanted, validate_only=True), 2)
         return str(answer.error_message).partition(" had an error: ")[2]
 
-    # The first of a hash map; of one feature the last update counts.
+    # The first in a hash map; for each feature the last update counts.
     updates = [("eligible.leader.replicas.version", 28), ("nope", 2)]
     unknown = "Invalid update version 2 for feature nope. Local controller 1 does not support this feature."
     assert refused(*updates) == refused(*updates[::-1]) == unknown
@@ -175,7 +175,7 @@ def test_topics_without_an_id(version: int, epoch: int, topic: str, wire: Wire) 
 
 
 def test_negative_byte_limits(make_topic: Callable[..., str], wire: Wire) -> None:
-    """The first partition that is read fails; what is left for the others is nothing, and one batch is always sent."""
+    """The first partition that is read fails. No bytes are left for the others, but one batch is always sent."""
     topic = make_topic(3)
     for partition in range(3):
         wire.produce(topic, batch(b"x"), partition)
@@ -188,7 +188,7 @@ def test_negative_byte_limits(make_topic: Callable[..., str], wire: Wire) -> Non
     ]
 
 
-# -- transactions: only what could be written is asked about
+# -- transactions: only batches that could be written are verified
 
 
 @pytest.mark.parametrize("version", [9, 12])
@@ -217,13 +217,13 @@ def test_records_of_two_producers(version: int, topic: str, wire: Wire, unique: 
     assert transaction.add((topic, [0]))[topic, 0] == NONE
     both = produce((topic, 0, records(**mine)), (topic, 0, records(**theirs) + records(**theirs)))
     assert both == {(topic, 0): InvalidRecord.code}
-    # The other producer's would go nowhere.
+    # The other producer's batch would not be written.
     assert produce((topic, 0, batch(b"x")), ("nowhere", 0, records(**theirs)), (topic, 9, records(**mine))) == {
         (topic, 0): NONE,
         ("nowhere", 0): UnknownTopicOrPartition.code,
         (topic, 9): UnknownTopicOrPartition.code,
     }
-    # Of a partition that is named twice the last records count: these are in no transaction.
+    # If a partition occurs twice, its last records count: these are not in a transaction.
     assert produce((topic, 0, records(**theirs)), (topic, 0, batch(b"x")), acks=2) == {
         (topic, 0): InvalidRequiredAcks.code
     }

@@ -101,7 +101,7 @@ def test_the_first_batch_is_complete_at_any_size(make_topic, wire: Wire) -> None
         wire.produce(topic, batch(b"y" * 5000), partition)
     answer = wire.fetch(topic, 0, max_bytes=1, partition_max_bytes=1)
     assert len(answer.records) == size
-    # Only the first partition that has something may exceed the limits.
+    # Only the first partition with records may exceed the limits.
     request = wire.fetch_request([(topic, 0, 0), (topic, 1, 0)], max_bytes=1, partition_max_bytes=1)
     partitions = {p.partition_index: len(p.records or b"") for p in wire.call(request, 12).responses[0].partitions}
     assert partitions == {0: size, 1: 0}
@@ -111,7 +111,7 @@ def test_partition_limit_cuts_after_the_first_batch(topic: str, wire: Wire) -> N
     size = len(batch(b"x" * 1000))
     for _ in range(10):
         wire.produce(topic, batch(b"x" * 1000))
-    # Bytes, not batches: the last batch of an answer may be cut, and clients drop what is not whole.
+    # Bytes, not batches: the last batch of an answer may be cut, and clients drop incomplete batches.
     assert len(wire.fetch(topic, 0, partition_max_bytes=size * 3).records) == size * 3
     assert len(wire.fetch(topic, 0, partition_max_bytes=size * 3 + 10).records) == size * 3 + 10
     assert len(wire.fetch(topic, 0, partition_max_bytes=size - 1).records) == size
@@ -210,8 +210,8 @@ def test_a_last_fetched_epoch_beyond_the_end_diverges(topic: str, wire: Wire) ->
 
 
 @pytest.mark.parametrize("configured", ["producer", "zstd"])
-def test_zstd_goes_to_every_fetcher(configured: str, make_topic, wire: Wire) -> None:
-    """Kafka 4 sends it to versions that did not know it, too; only producers are held to the version."""
+def test_zstd_is_sent_to_every_fetcher(configured: str, make_topic, wire: Wire) -> None:
+    """Kafka 4 also sends it to versions that did not support it; only producers need the version."""
     topic = make_topic(compression_type=configured)
     wire.produce(topic, batch(b"v", codec=4))
     for version in (4, 9, 10):
@@ -233,7 +233,7 @@ def test_a_session_sends_changes_only(make_topic, wire: Wire) -> None:
     # All three continue from 1: an answer without partitions.
     quiet = wire.call(wire.fetch_request([(topic, p, 1) for p in range(3)], session=(session, 1)), 12)
     assert (quiet.error_code, quiet.session_id, quiet.responses) == (NONE, session, [])
-    # Nothing is repeated: what the session knows is fetched.
+    # The request need not repeat partitions: the session remembers them.
     wire.produce(topic, batch(b"1"), 2)
     changed = wire.call(wire.fetch_request([], session=(session, 2), max_wait_ms=10000), 12)
     assert [p.partition_index for p in changed.responses[0].partitions] == [2]
@@ -247,8 +247,8 @@ def test_a_session_sends_changes_only(make_topic, wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 6, 11, 12, 13, 17])
-def test_no_part_of_a_first_batch(version: int, make_topic, wire: Wire) -> None:
-    """The first partition gets a batch that is too large; the next ones whole batches or nothing."""
+def test_only_the_first_partition_gets_a_batch_above_the_limit(version: int, make_topic, wire: Wire) -> None:
+    """The first partition gets a batch that is too large; the next ones get whole batches or nothing."""
     topic = make_topic(2)
     for partition in (0, 1):
         wire.produce(topic, batch(b"x" * 40), partition)
@@ -329,7 +329,7 @@ def test_a_session_keeps_the_name_of_a_deleted_topic(version: int, make_topic, w
         return {t.topic_id: (p.error_code, p.aborted_transactions) for t in answer.responses for p in t.partitions}
 
     def until(wanted: int) -> dict[bytes, tuple[int, object]]:
-        """On Apache Kafka a topic goes and comes a moment after the answer."""
+        """Waits: on Apache Kafka a topic is deleted and created a moment after the answer."""
         found = news()
         for _ in range(100):
             if old_id in found and found[old_id][0] == wanted:

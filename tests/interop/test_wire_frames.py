@@ -30,7 +30,7 @@ def test_api_versions(version: int, wire: Wire) -> None:
         finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
         assert finalized["metadata.version"] == 30
         supported = {feature.name for feature in answer.supported_features}
-        # v3 leaves out the features whose minimum is 0, which its readers could not take.
+        # v3 leaves out the features whose minimum is 0, because its readers do not support them.
         assert ("group.version" in supported) == (version >= 4)
 
 
@@ -80,7 +80,7 @@ def test_malformed_frames_close_their_connection_only(data: bytes, wire: Wire, c
     assert wire.call(API_VERSIONS, 4).error_code == 0
 
 
-def test_a_frame_that_comes_byte_by_byte(wire: Wire) -> None:
+def test_a_frame_may_arrive_byte_by_byte(wire: Wire) -> None:
     for byte in frame(struct.pack(">hhih", 18, 0, 5, -1)):
         wire.send_bytes(bytes([byte]))
     assert wire.receive_frame()[:4] == struct.pack(">i", 5)
@@ -90,13 +90,13 @@ def test_a_frame_that_comes_byte_by_byte(wire: Wire) -> None:
     ("request_", "version"), [(MetadataRequest(topics=[]), 1), (MetadataRequest(topics=[]), 13), (API_VERSIONS, 3)]
 )
 def test_bytes_behind_a_request_are_ignored(request_, version: int, wire: Wire) -> None:
-    """librdkafka leaves three behind a Metadata request for all topics."""
+    """librdkafka sends three extra bytes after a Metadata request for all topics."""
     body = encode_request(request_, version, 9, "wire")[4:]
     wire.send_bytes(frame(body + b"\1\0\0"))
     assert wire.receive_frame()[:4] == struct.pack(">i", 9)
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_frame(wire: Wire, connect) -> None:
+def test_a_client_may_disconnect_in_the_middle_of_a_frame(wire: Wire, connect) -> None:
     leaver = connect()
     leaver.send_bytes(struct.pack(">i", 5000) + b"\0\3")
     leaver.close()
@@ -112,7 +112,7 @@ def test_client_ids(client_id: str | None, connect) -> None:
 
 
 def test_answers_come_in_the_order_of_the_requests(topic: str, wire: Wire, connect) -> None:
-    """A fetch that waits holds back what was asked after it, and another connection wakes it."""
+    """A waiting fetch delays later answers, and another connection wakes it."""
     waiting = wire.fetch_request([(topic, 0, 0)], max_wait_ms=240_000)
     wire.send(waiting, 12)
     wire.send(API_VERSIONS, 3)
@@ -127,7 +127,7 @@ def test_answers_come_in_the_order_of_the_requests(topic: str, wire: Wire, conne
     assert wire.receive().brokers
 
 
-def test_many_requests_at_once(topic: str, wire: Wire) -> None:
+def test_many_requests_at_once_are_all_answered(topic: str, wire: Wire) -> None:
     for _ in range(200):
         wire.send(FetchRequest(max_wait_ms=0, min_bytes=0, topics=[]), 11)
         wire.send(API_VERSIONS, 0)

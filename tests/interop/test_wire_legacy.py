@@ -1,6 +1,7 @@
-"""What Kafka 4 dropped: Produce 0–2, Fetch 0–3, ListOffsets 0, CreateTopics 0–1, and messages of format 0 and 1.
+"""What Kafka 4 no longer supports: Produce 0–2, Fetch 0–3, ListOffsets 0, CreateTopics 0–1, and messages of format 0
+and 1.
 
-Their oracle is Apache Kafka 3.9.1; on a broker that serves none of them these tests are skipped.
+The expected answers are those of Apache Kafka 3.9.1. These tests are skipped on a broker that serves none of them.
 """
 
 import pytest
@@ -43,7 +44,7 @@ def records(*values: bytes | None, key: bytes | None = b"k") -> list[Record]:
 
 
 def old_records(answer) -> list[tuple[int, int, bytes | None, bytes | None]]:
-    """(offset, magic, key, value) of what was fetched; a message that is cut is left out."""
+    """(offset, magic, key, value) of the fetched messages, without a message that is cut."""
     data = memoryview(bytes(answer.records or b""))
     return [(r.offset, one.magic, r.key, r.value) for one in any_batches(data) for r in one.records()]
 
@@ -55,7 +56,7 @@ def test_old_producers(version: int, magic: int, codec: int, topic: str, wire: W
     for base in (0, 3):
         answer = wire.produce(topic, data, version=version)
         assert (answer.error_code, answer.base_offset) == (NONE, base)
-    # New readers get what was stored, converted to the new format.
+    # New readers get the stored messages, converted to the new format.
     found = records_of(wire.fetch(topic, 0))
     assert [(r.offset, r.key, r.value) for r in found] == [
         (base + i, b"k", value) for base in (0, 3) for i, value in enumerate((b"a", b"b", None))
@@ -104,7 +105,8 @@ def test_a_corrupt_old_message(topic: str, wire: Wire) -> None:
 
 
 def test_the_limit_of_an_old_fetch_is_the_partitions(topic: str, wire: Wire) -> None:
-    """Before version 3 a limit below the first message gave a piece of it, and the reader asked again for more."""
+    """Before version 3, a limit below the size of the first message returned a part of it, and the reader asked again
+    for more."""
     wire.produce(topic, batch(b"x" * 5000))
     answer = wire.fetch(topic, 0, version=2, partition_max_bytes=100)
     assert answer.error_code == NONE
@@ -124,9 +126,9 @@ def test_list_offsets_0(topic: str, wire: Wire) -> None:
     assert listed(OffsetTimestamp.LATEST) == [4, 0]
     assert listed(OffsetTimestamp.LATEST, 1) == [4]
     assert listed(OffsetTimestamp.EARLIEST) == [0]
-    # By time it looks at segments and when they were last written, not at records.
+    # A lookup by time uses the time of the last write of segments, not of records.
     assert listed(NOW - 3_600_000) == []
-    # The end of the log counts as written just now.
+    # The end of the log counts as written now.
     assert listed(NOW + 86_400_000) == [4, 0]
     assert listed(NOW + 86_400_000, 1) == [4]
 
@@ -164,7 +166,7 @@ def test_old_topic_requests(version: int, wire: Wire, unique) -> None:
 @pytest.mark.parametrize("version", [1, 2, 8])
 @pytest.mark.parametrize("has_name", [True, False], ids=["a group", "a group with an empty name"])
 def test_commits_from_outside_a_group_are_refused(version: int, has_name: bool, topic: str, wire: Wire, unique) -> None:
-    """A generation of a group that does not exist is illegal; in a group without members nobody is a member."""
+    """A generation of a group that does not exist is illegal; in a group without members every member id is unknown."""
     group = unique("g") if has_name else ""
     find_group(wire, group)
     topics = [
@@ -184,7 +186,7 @@ def test_commits_from_outside_a_group_are_refused(version: int, has_name: bool, 
         )
         return int(wire.call(request, version).topics[0].partitions[0].error_code)
 
-    if has_name:  # the group with the empty name may be there from an earlier test
+    if has_name:  # the group with the empty name may exist from an earlier test
         assert commit(3, "m") == IllegalGeneration.code
     assert commit(-1, "m") == NONE
     assert commit(-1, "") == NONE

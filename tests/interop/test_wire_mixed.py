@@ -1,4 +1,4 @@
-"""Requests that name what is there beside what is not, or one thing twice: what is answered, and in which order."""
+"""Requests for existing and missing things, or for one thing twice: the answers and their order."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ Codes = list[tuple[Any, list[tuple[int, int]]]]
 
 
 def codes(topics: list[Any], name: str = "name") -> Codes:
-    """What was answered, in its order: (topic, [(partition, code), …])."""
+    """The answer in its order: (topic, [(partition, code), …])."""
     return [
         (getattr(topic, name), [(entry.partition_index, entry.error_code) for entry in topic.partitions])
         for topic in topics
@@ -48,7 +48,7 @@ def group(wire: Wire, unique: Callable[[str], str]) -> str:
     return find_group(wire, unique("g"))
 
 
-# -- offsets: what does not exist comes first, and keeps its own error whatever the coordinator says
+# -- offsets: missing topics are first, and keep their own error with any error of the coordinator
 
 
 def commit(wire: Wire, group: str, version: int, topics: list[tuple[Any, list[int]]], generation: int = -1) -> Codes:
@@ -89,7 +89,7 @@ def test_commit(version: int, topic: str, group: str, wire: Wire, make_topic: Ca
         (nowhere, [(0, unknown)]),
         (also, [(0, refused)]),
     ]
-    # Without partitions there is nothing to say; a topic that is absent is answered once.
+    # A topic without partitions is not answered; a missing topic is answered once.
     assert commit(wire, group, version, [(there, []), (nowhere, [0]), (nowhere, [1])]) == [
         (nowhere, [(0, unknown), (1, unknown)])
     ]
@@ -153,7 +153,7 @@ def test_delete_offsets(topic: str, group: str, wire: Wire, make_topic: Callable
             ("nowhere", [(0, UnknownTopicOrPartition.code), (1, UnknownTopicOrPartition.code)]),
         ],
     )
-    # An error of the group stands for all.
+    # An error of the group applies to all.
     assert delete(group + "-absent", ("nowhere", [0])) == (GroupIdNotFound.code, [])
 
 
@@ -197,7 +197,7 @@ def test_metadata_lists_existing_topics_first(version: int, topic: str, wire: Wi
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_metadata_by_ids_takes_no_names(version: int, topic: str, wire: Wire) -> None:
+def test_metadata_by_ids_refuses_names(version: int, topic: str, wire: Wire) -> None:
     entry = m.MetadataRequest.MetadataRequestTopic
     wanted = [entry(name=None, topic_id=wire.topic_id(topic)), entry(name=None, topic_id=NOBODYS_ID), entry(name=topic)]
     found = wire.call(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False), version).topics
@@ -283,7 +283,7 @@ def test_partitions_are_created_in_the_order_of_the_request(
     ] == [(topic, [(0, NONE), (0, NONE)]), (topic, [])]
 
 
-# -- records: what was read or appended comes first, then what does not exist
+# -- records: partitions that were read or appended to are first, then missing ones
 
 
 def fetched(answer: Any) -> list[tuple[int, int, list[Any] | None]]:
@@ -387,7 +387,7 @@ def test_produce(version: int, topic: str, wire: Wire) -> None:
         (there, 0, InvalidRequiredAcks.code, -1),
         (nowhere, 0, unknown, -1),
     ]
-    # Of what comes twice, once is taken.
+    # A duplicate is written once.
     assert produced(wire, version, [(there, 0, batch(b"x")), (there, 0, batch(b"x"))]) == [(there, 0, NONE, 0)]
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 2
 
@@ -404,7 +404,7 @@ def test_records_that_are_not_exactly_one_batch(topic: str, wire: Wire, records:
         (8, b"\0\0\0\1", "Record size 1 is less than the minimum record overhead (14)"),
     ],
 )
-def test_records_that_are_no_batch_fail_the_request(
+def test_records_that_are_not_a_batch_fail_the_request(
     wire: Wire, make_topic: Callable[..., str], position: int, value: bytes, message: str
 ) -> None:
     topic = make_topic(2)
@@ -451,7 +451,7 @@ def test_a_negative_leader_epoch(topic: str, wire: Wire, records: int) -> None:
 def test_a_duplicate_transaction_in_one_request(
     version: int, wire: Wire, make_topic: Callable[..., str], unique: Any
 ) -> None:
-    """What is to be added is looked up by id and found in the last entry, what is answered in the first."""
+    """The partitions to add are taken from the last entry with this id, and the answer from the first."""
     topic, other = make_topic(3), make_topic()
     transaction = Transacting(wire, unique("tx")).start()
     entry, named = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction, m.AddPartitionsToTxnRequest

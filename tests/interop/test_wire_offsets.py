@@ -28,7 +28,7 @@ def test_every_version(version: int, topic: str, wire: Wire) -> None:
         assert wire.list_offsets(topic, OffsetTimestamp.EARLIEST, version=version).leader_epoch == 0
 
 
-def test_times_out_of_order(topic: str, wire: Wire) -> None:
+def test_a_lookup_by_time_finds_the_first_offset_of_unordered_times(topic: str, wire: Wire) -> None:
     """The answer is the first record, by offset, that is at or after the time."""
     now = now_ms()
     ages = [5000, 1000, 4000, 2000]
@@ -52,7 +52,8 @@ def test_special_timestamps(topic: str, wire: Wire) -> None:
 
 
 def test_the_largest_timestamp_of_records_that_are_deleted(topic: str, wire: Wire) -> None:
-    """It is that of the files, whatever of them can still be read; the first record at a time is one that can."""
+    """The largest timestamp is that of the files, even of deleted records. A lookup by time finds only records that can
+    be read."""
     now = now_ms()
     for age, values in ((3000, (b"a",)), (1000, (b"b", b"c")), (2000, (b"d",))):
         wire.produce(topic, batch(*values, timestamp=now - age))

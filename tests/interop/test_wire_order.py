@@ -1,4 +1,4 @@
-"""Answers whose order comes from a hash map: the names decide it, be they of something that is there or not."""
+"""Answers whose order comes from a hash map: it depends on the names, no matter whether they exist."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,10 +13,10 @@ from support.wire import Wire
 NAMES = [f"absent-{index * 7919 % 1000}" for index in range(15)]
 PARTITIONS = [3, 0, 2, 1, 17]
 
-# Where in NAMES the topics of an answer are
+# The positions in NAMES of the topics of an answer
 IN_JAVA = [1, 2, 13, 0, 11, 3, 6, 14, 4, 7, 12, 5, 8, 9, 10]
 IN_SCALA = [10, 12, 7, 4, 11, 9, 5, 13, 1, 3, 14, 6, 8, 0, 2]
-# Collected by partitions first, so two names that share a place there come in another order
+# Grouped by partitions first, so two names that share a slot are in another order
 PARTITIONS_IN_JAVA = [1, 2, 13, 0, 11, 3, 14, 6, 4, 7, 12, 5, 8, 9, 10]
 FIRST_IN_JAVA = [[3, 2, 1, 0, 17], [3, 2, 1, 0, 17], [0, 17, 3, 2, 1]]
 
@@ -27,7 +27,7 @@ def places(names: Iterable[str]) -> list[int]:
 
 def test_metadata(wire: Wire) -> None:
     assert places(topic.name for topic in wire.metadata(*NAMES).topics) == IN_SCALA
-    # Up to four come as they were asked for.
+    # Up to four are in the order of the request.
     assert places(topic.name for topic in wire.metadata(*NAMES[:4]).topics) == [0, 1, 2, 3]
     assert places(topic.name for topic in wire.metadata(*NAMES[:5]).topics) == [p for p in IN_SCALA if p < 5]
 
@@ -117,7 +117,7 @@ def test_more_partitions(wire: Wire) -> None:
     topic = m.CreatePartitionsRequest.CreatePartitionsTopic
     asked = [topic(name=name, count=3, assignments=None) for name in (*NAMES, NAMES[3], NAMES[9])]
     found = wire.call(m.CreatePartitionsRequest(topics=asked, timeout_ms=30000), 3).results
-    # What comes twice is refused first.
+    # Duplicates are refused first.
     assert [(NAMES.index(each.name), each.error_code) for each in found] == [
         (9, InvalidRequest.code),
         (3, InvalidRequest.code),

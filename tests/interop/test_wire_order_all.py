@@ -1,4 +1,4 @@
-"""Asked for all there is, a broker answers in the order of its hash maps, which the names decide, and their number."""
+"""A list of everything is in the order of hash maps, which depends on the names and their number."""
 
 import time
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_configs(kind: int, keys: str, topic: str, wire: Wire) -> None:
         ConfigResourceType.GROUP: "group",
         ConfigResourceType.BROKER: str(wire.metadata().brokers[0].node_id),
     }[kind]
-    asked = sorted(keys.split()) if kind == ConfigResourceType.BROKER else None  # a broker may have keys of its own
+    asked = sorted(keys.split()) if kind == ConfigResourceType.BROKER else None  # a broker may have additional keys
     entry = m.DescribeConfigsRequest.DescribeConfigsResource
     resource = entry(resource_type=kind, resource_name=name, configuration_keys=asked)
     found = wire.call(m.DescribeConfigsRequest(resources=[resource]), 4).results[0]
@@ -99,7 +99,7 @@ def test_partitions_of_all_offsets(version: int, wire: Wire, unique: Callable[[s
     assert fetched() == [2, 0, 1]
     commit(4, 3)
     assert fetched() == [2, 0, 4, 1, 3]
-    commit(1)  # To put it again makes the map larger too.
+    commit(1)  # A repeated insertion makes the map larger too.
     assert fetched() == [0, 2, 4, 1, 3]
     commit(6, 5)
     assert fetched() == [5, 0, 2, 4, 1, 6, 3]
@@ -181,12 +181,12 @@ def test_altered_offsets_of_a_share_group(wire: Wire, unique: Callable[[str], st
         return found
 
     first, second, third = (find_group(wire, unique("g")) for _ in range(3))
-    # What is named in two places is answered in one.
+    # A topic that occurs twice is answered once.
     assert alter(first, (topic, [3, 1]), ("nowhere", [0]), ("no other", []), (topic, [2, 99])) == {
         "nowhere": [(0, UnknownTopicOrPartition.code)],
         topic: [(3, NONE), (1, NONE), (2, NONE), (99, UnknownTopicOrPartition.code)],
     }
-    # A topic that is there makes the group, even without partitions.
+    # An existing topic creates the group, even without partitions.
     assert alter(second, (topic, [99])) == {topic: [(99, UnknownTopicOrPartition.code)]}
     assert alter(third, ("nowhere", [0])) == {"nowhere": [(0, UnknownTopicOrPartition.code)]}
     assert [code(group) for group in (first, second, third)] == [NONE, NONE, GroupIdNotFound.code]
@@ -206,7 +206,7 @@ def test_names_of_new_topics_that_come_twice(wire: Wire, unique: Callable[[str],
 
 
 def test_groups(topic: str, wire: Wire, unique: Callable[[str], str]) -> None:
-    """By the partitions of the offsets that keep them."""
+    """In the order of their partitions of the offsets topic."""
     names = [f"listed-{number}" for number in range(8)]
     for name in names:
         find_group(wire, name)
@@ -230,7 +230,7 @@ def test_features(wire: Wire) -> None:
 
 
 def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
-    """The slots of the map are the first bits of a product: here each name has a slot of its own, of eight."""
+    """The slots of the map are the first bits of a product: here each name has its own slot, of eight."""
     names: dict[int, str] = {}
     while len(names) < 8:
         name = unique("t")
@@ -240,7 +240,7 @@ def test_elections(wire: Wire, unique: Callable[[str], str]) -> None:
     request = m.ElectLeadersRequest(election_type=ElectionType.PREFERRED, topic_partitions=None, timeout_ms=30000)
     elected = [result.topic for result in wire.call(request, 2).replica_election_results]
     assert [name for name in elected if name in names.values()] == [names[slot] for slot in range(8)]
-    # The list of what can have configs is sorted by the hashes themselves.
+    # The list of resources with configs is sorted by the hashes themselves.
     listed = wire.call(m.ListConfigResourcesRequest(resource_types=[ConfigResourceType.TOPIC]), 1).config_resources
     found = [resource.resource_name for resource in listed if resource.resource_name in names.values()]
     assert found == sorted(names.values(), key=java_hash)

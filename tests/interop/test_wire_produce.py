@@ -58,7 +58,7 @@ def test_acks_out_of_range(acks: int, topic: str, wire: Wire) -> None:
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
-def test_no_answer_without_acks(topic: str, wire: Wire) -> None:
+def test_acks_0_gets_no_answer(topic: str, wire: Wire) -> None:
     wire.produce(topic, batch(b"x"), acks=0)
     # The next answer on this connection is that of the next request.
     assert wire.produce(topic, batch(b"y")).base_offset == 1
@@ -83,7 +83,7 @@ def with_magic(magic: int) -> bytes:
 
 
 def with_count(count: int) -> bytes:
-    """A batch that says it has that many records, with a CRC that fits, but has two."""
+    """A batch whose header has this record count and a correct CRC, but which contains two records."""
     two = build_batch([Record(i, now_ms(), None, b"v", ()) for i in range(2)])
     return bytes(
         pack_batch(
@@ -130,7 +130,7 @@ def test_refused_batches(make, code: int, topic: str, wire: Wire) -> None:
     assert wire.produce(topic, batch(b"good")).base_offset == 0
 
 
-def test_a_batch_cut_short_behind_a_whole_one_is_dropped(topic: str, wire: Wire) -> None:
+def test_a_batch_cut_short_after_a_whole_one_is_dropped(topic: str, wire: Wire) -> None:
     answer = wire.produce(topic, bytes(batch(b"x", b"y")) + b"\0" * 10)
     assert (answer.error_code, answer.base_offset) == (NONE, 0)
     assert len(bytes(wire.fetch(topic, 0).records)) == len(batch(b"x", b"y"))
@@ -143,7 +143,7 @@ def test_null_records_are_refused(topic: str, wire: Wire, broker) -> None:
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
-def test_bad_records_are_named(make_topic, wire: Wire) -> None:
+def test_invalid_records_are_listed_in_the_answer(make_topic, wire: Wire) -> None:
     topic = make_topic(cleanup_policy="compact")
     records = [Record(i, now_ms(), key, b"v", ()) for i, key in enumerate([b"k", None, b"k", None])]
     answer = wire.produce(topic, build_batch(records))
@@ -154,7 +154,7 @@ def test_bad_records_are_named(make_topic, wire: Wire) -> None:
     assert wire.list_offsets(topic, OffsetTimestamp.LATEST).offset == 0
 
 
-def test_early_and_missing_timestamps_are_taken(topic: str, wire: Wire) -> None:
+def test_early_and_missing_timestamps_are_accepted(topic: str, wire: Wire) -> None:
     assert wire.produce(topic, batch(b"v", timestamp=0)).error_code == NONE
     assert wire.produce(topic, batch(b"v", timestamp=now_ms() + HOUR_MS // 2)).error_code == NONE
     assert wire.produce(topic, batch(b"v", timestamp=-1)).error_code == NONE
@@ -197,7 +197,7 @@ def test_zstd_needs_version_7(topic: str, wire: Wire) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", "bad name", ""])
 def test_unknown_topics(name: str, wire: Wire, unique) -> None:
-    # A bad name is no more than an unknown one here; nothing is created either way.
+    # An invalid name is treated as an unknown one; nothing is created in either case.
     answer = wire.produce(unique(name) if name == "nowhere" else name, batch(b"x"))
     assert (answer.error_code, answer.base_offset) == (UnknownTopicOrPartition.code, -1)
 
@@ -275,7 +275,7 @@ def test_a_duplicate_older_than_five_batches(topic: str, wire: Wire) -> None:
     assert wire.produce(topic, sequenced(me, 1, b"x")).base_offset == 1
 
 
-def test_gaps_and_starts(topic: str, wire: Wire) -> None:
+def test_gaps_in_sequences_are_refused(topic: str, wire: Wire) -> None:
     me = wire.producer_id()
     # A producer that the partition has not seen may start anywhere.
     assert wire.produce(topic, sequenced(me, 7, b"x")).error_code == NONE
@@ -297,7 +297,7 @@ def test_the_sequence_wraps(topic: str, wire: Wire) -> None:
     assert wire.produce(topic, sequenced(me, 1, b"d")).base_offset == 3
 
 
-def test_producer_ids_are_handed_out_once(wire: Wire, connect) -> None:
+def test_producer_ids_are_assigned_once(wire: Wire, connect) -> None:
     other = connect()
     ids = [one.producer_id(version)[0] for version in range(5) for one in (wire, other)]
     assert len(set(ids)) == len(ids)

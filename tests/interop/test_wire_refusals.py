@@ -1,4 +1,4 @@
-"""Which of two things that are wrong with a request is answered: Kafka's order of checks."""
+"""Which of two errors of a request is answered: Kafka's order of checks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ NO_OPERATION = 9
 NO_TYPE = 7
 
 
-# -- no time at all: what comes twice is refused by the broker, everything else needs the controller
+# -- a time-out of zero: the broker refuses duplicates, everything else needs the controller
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
@@ -138,7 +138,7 @@ def test_an_unknown_config_operation(topic: str, wire: Wire, make_topic: Callabl
         UnknownServerError.code,
         UnknownServerError.code,
     ]
-    # What the broker refuses by itself keeps its error.
+    # Entries that the broker itself refuses keep their error.
     assert alter(wire, bad, bad) == [InvalidRequest.code, InvalidRequest.code]
     assert alter(wire, bad, (ConfigResourceType.TOPIC, topic, [fine, fine])) == [
         UnknownServerError.code,
@@ -174,7 +174,7 @@ def test_a_marker_without_producer_or_partitions(topic: str, wire: Wire) -> None
         assert mark(wire, nobody, True, topic, 0, 7) == [UnknownServerError.code] * 2
 
 
-# -- topics of the broker's own
+# -- internal topics
 
 
 @pytest.mark.parametrize("version", [9, 12, 13])
@@ -189,7 +189,7 @@ def test_clients_do_not_write_into_internal_topics(
     assert wire.produce("__consumer_offsets", b"", 0, version, acks).error_code == InvalidRecord.code
     assert wire.produce("__consumer_offsets", records, 999, version, acks).error_code == UnknownTopicOrPartition.code
     assert wire.produce("__consumer_offsets", records, 0, version, acks=7).error_code == InvalidRequiredAcks.code
-    # A client that claims to be the admin client gets as far as the record.
+    # For a client that claims to be the admin client, the record itself is checked.
     keyless = connect(client_id="__admin_client").produce("__consumer_offsets", batch(b"v"), 0, version, acks)
     assert keyless.error_code == InvalidRecord.code
 
@@ -205,7 +205,7 @@ def test_a_topic_whose_name_is_too_long_to_be_moved(wire: Wire) -> None:
     assert [codes[name] for name in names] == [LogDirNotFound.code, InvalidTopicException.code]
 
 
-# -- a classic consumer that cannot join a group of the new protocol is not told who it was
+# -- a classic consumer that cannot join a group of the new protocol gets no member id
 
 SUBSCRIPTION = b"\0\1\0\0\0\0\xff\xff\xff\xff\0\0\0\0"
 MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"

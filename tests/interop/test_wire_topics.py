@@ -92,7 +92,7 @@ def test_names_that_collide(wire: Wire, unique) -> None:
     stem = unique("t")
     assert create(wire, new_topic(f"{stem}.a"))[f"{stem}.a"].error_code == NONE
     assert create(wire, new_topic(f"{stem}_a"))[f"{stem}_a"].error_code == InvalidTopicException.code
-    # The check is against topics that exist; two of one request do not see each other.
+    # Only existing topics are checked, not two topics of the same request.
     both = create(wire, new_topic(f"{stem}.b"), new_topic(f"{stem}_b"))
     assert [topic.error_code for topic in both.values()] == [NONE, NONE]
 
@@ -268,7 +268,7 @@ def test_unknown_topics_and_creation(wire: Wire, unique) -> None:
     name = unique("t")
     for _ in range(2):
         assert wire.metadata(name, create=False).topics[0].error_code == UnknownTopicOrPartition.code
-    # Apache Kafka says UNKNOWN_TOPIC_OR_PARTITION while it creates the topic; it is there soon after, or at once.
+    # Apache Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates the topic, which then exists soon or immediately.
     assert wire.metadata(name, create=True).topics[0].error_code in (
         NONE,
         UnknownTopicOrPartition.code,
@@ -285,7 +285,7 @@ def test_metadata_of_bad_names(name: str, wire: Wire) -> None:
         assert wire.metadata(name, create=create_it).topics[0].error_code == InvalidTopicException.code
 
 
-def test_an_old_metadata_request_creates(wire: Wire, unique) -> None:
+def test_an_old_metadata_request_creates_the_topic(wire: Wire, unique) -> None:
     name = unique("t")
     wire.metadata(name, version=0)
     wire.wait_until_ready(name)
@@ -344,6 +344,6 @@ def test_find_coordinator(version: int, wire: Wire, broker, unique) -> None:
         if version >= 4:
             found = found.coordinators[0]
             assert found.key == group
-        if found.error_code != CoordinatorNotAvailable.code:  # the offsets topic is being made
+        if found.error_code != CoordinatorNotAvailable.code:  # the offsets topic is being created
             break
     assert (found.error_code, found.host, found.port) == (NONE, broker.host, broker.port)

@@ -1,4 +1,4 @@
-"""Transactions among other things that happened: markers by hand, both protocols in turn, and what was tried before."""
+"""Transactions after unusual events: markers written directly, both protocols in turn, and earlier failed requests."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,16 +38,16 @@ Begin = Callable[..., Transacting]
 
 @pytest.fixture
 def begin(wire: Wire, unique: Callable[[str], str]) -> Begin:
-    """A transactional id with an identity, ready to begin."""
+    """A transactional id with a producer id and epoch, ready to begin."""
     return lambda **more: Transacting(wire, unique("tx"), **more).start()
 
 
-# -- ends that do not come to an end
+# -- ends that are never completed
 
 
 @pytest.fixture(params=[(5, True), (5, False), (3, True), (3, False)], ids=lambda each: f"v{each[0]}-{each[1]}")
 def hanging(request: Any, begin: Begin, make_topic: Callable[..., str], wire: Wire) -> tuple[Transacting, str]:
-    """An end whose marker one of three partitions refuses, because a later coordinator seems to have been there."""
+    """An end whose marker one of three partitions refuses, because it has seen a later coordinator epoch."""
     version, commit = request.param
     one, topic = begin(), make_topic(partitions=3)
     assert mark(wire, (one.producer_id, one.epoch), False, topic, 0, coordinator_epoch=7) == [NONE]
@@ -60,7 +60,7 @@ def hanging(request: Any, begin: Begin, make_topic: Callable[..., str], wire: Wi
 
 
 class Missing:
-    """Looks like an answer: busy while other partitions than these have no marker yet."""
+    """Looks like an answer: busy while partitions other than these have no marker yet."""
 
     def __init__(self, described: Any, partitions: list[int]) -> None:
         left = [index for entry in described.topics for index in entry.partitions]
@@ -121,7 +121,7 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
         one.epoch = made[-1].producer_epoch
     old = one.producer_id
     assert one.init(old, last - 1).producer_epoch == last
-    # The first answer may have been lost. A repeated request gets it again, with every epoch but this.
+    # The first answer may have been lost. A repeated request gets it again, with every epoch except this.
     assert one.init(old, last - 1).error_code == UnknownServerError.code
     one.epoch = last
     assert one.produce(topic, b"x").error_code == NONE
@@ -146,7 +146,8 @@ def test_the_last_epoch(begin: Begin, topic: str, wire: Wire) -> None:
 def test_the_first_attempt_decides_whether_a_sequence_may_start_above_0(
     first: int, then: int, code: int, begin: Begin, topic: str
 ) -> None:
-    """The partition does not know the producer. What it was to write first was refused, yet how it came counts."""
+    """The partition does not know the producer. Its first write was refused, but still decides what is allowed
+    later."""
     one = begin()
     refused = one.produce(topic, b"x", sequence=1, version=first, producer_id=one.producer_id, transactional_id="none")
     assert refused.error_code == InvalidProducerIdMapping.code
@@ -183,7 +184,7 @@ def commit(
     generation: int = -1,
     member: str = "",
 ) -> int:
-    """Of partition 0, within a transaction or without one."""
+    """Commit an offset of partition 0, within a transaction or without one."""
     if one is None:
         kind: Any = OffsetCommitRequest
         request = kind(group_id=group, generation_id_or_member_epoch=generation, member_id=member)
@@ -200,7 +201,7 @@ def commit(
 
 
 def shown(wire: Wire, group: str) -> tuple[bool, int]:
-    """Whether the group is listed, and the error where it is described."""
+    """Whether the group is listed, and the error of its description."""
     listed = any(each.group_id == group for each in wire.call(ListGroupsRequest(), 5).groups)
     return listed, wire.call(DescribeGroupsRequest(groups=[group]), 6).groups[0].error_code
 
@@ -212,7 +213,7 @@ def test_a_group_whose_first_offsets_are_refused_is_listed_after_its_next_write(
     one, group = begin(), find_group(wire, unique("g"))
     assert commit(wire, group, topic, "x" * 5000, one if transactional else None) == OffsetMetadataTooLarge.code
     assert shown(wire, group) == (False, GroupIdNotFound.code)
-    # A group that is not there would have no generations at all.
+    # A group that does not exist has no generations at all.
     assert commit(wire, group, topic, "", one, generation=3) == UnknownMemberId.code
     assert shown(wire, group) == (False, GroupIdNotFound.code)
     neighbours = (f"{group}-{number}" for number in range(10_000))

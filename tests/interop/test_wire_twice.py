@@ -1,4 +1,4 @@
-"""One thing twice in a request, and pages of topics whose cursor is nowhere."""
+"""Duplicates in a request, and pages of topics whose cursor does not exist."""
 
 from collections.abc import Callable
 
@@ -55,7 +55,7 @@ def test_offsets_of_a_topic_that_is_named_twice(
             (each.name, [(one.partition_index, one.error_code) for one in each.partitions]) for each in answer.topics
         ]
 
-    # Only what does not exist makes Kafka put together what belongs together.
+    # Kafka merges the entries of a topic only if something does not exist.
     assert delete((topic, [0]), (other, [0]), (topic, [1])) == [
         (topic, [(0, NONE)]),
         (other, [(0, NONE)]),
@@ -135,11 +135,11 @@ def test_pages_of_topics(
     assert (None if found is None else (topics.index(found.topic_name), found.partition_index)) == following
 
 
-# -- records: that they are one batch is seen before anything else about a partition that exists
+# -- records: for an existing partition, Kafka first checks that they are one batch
 
 
 def _old() -> bytes:
-    """Says to be of a format before the current one."""
+    """A batch that claims an older format."""
     records = batch(b"x")
     records[16] = 1
     return bytes(records)
@@ -196,7 +196,7 @@ def test_records_of_a_partition_that_comes_twice(
 
 @pytest.mark.parametrize("version", [3, 9, 12])
 def test_an_error_of_the_request_names_each_partition_once(version: int, wire: Wire) -> None:
-    """In the order of a hash map; whether the topics exist is not looked at."""
+    """In the order of a hash map; the existence of the topics is not checked."""
     no_batch = ONE[:8] + b"\0\0\0\1" + ONE[12:]
     entry, data = m.ProduceRequest.TopicProduceData, m.ProduceRequest.PartitionProduceData
     wanted = [("first", [3, 0]), ("second", [1]), ("first", [0, 7, 20]), ("third", [])]

@@ -112,7 +112,7 @@ def parse(text: str, **files: str) -> ProtobufSchema:
     return schema
 
 
-def test_the_stored_text_is_confluents() -> None:
+def test_the_stored_text_is_canonical() -> None:
     schema = parse(FULL, common=COMMON)
     assert schema.canonical() == STORED
     assert parse(STORED, common=COMMON).canonical() == STORED

@@ -103,7 +103,7 @@ def test_the_data_of_a_cluster_outlives_it(tmp_path: Path) -> None:
     with ottla.Cluster(3, data=tmp_path) as cluster:
         cluster.wait_in_sync()
         assert cluster.topic("t").texts() == ["a", "b"]
-        assert cluster.partition("t").leader_epoch == epoch, "a clean stop of all loses nobody's place"
+        assert cluster.partition("t").leader_epoch == epoch, "a clean stop of all brokers changes no leader"
 
 
 def test_steering_over_http() -> None:

@@ -1,4 +1,4 @@
-"""What aiokafka's admin client can do beside topics and groups."""
+"""What aiokafka's admin client can do besides topics and groups."""
 
 from collections.abc import Callable
 from typing import Any

@@ -95,7 +95,7 @@ class Driver(Administration):
                 except Exception as error:
                     results.append({"error": describe(error, self.code_of)})
                 else:
-                    # With acks=0 the library has no metadata to give.
+                    # With acks=0 the library returns no metadata.
                     results.append(
                         {"partition": meta.partition, "offset": meta.offset, "timestamp": meta.timestamp}
                         if meta is not None

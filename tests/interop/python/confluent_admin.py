@@ -1,4 +1,4 @@
-"""What confluent-kafka's AdminClient can do beside topics and groups."""
+"""What confluent-kafka's AdminClient can do besides topics and groups."""
 
 from typing import Any
 

@@ -52,7 +52,7 @@ class Driver(Administration):
     def __init__(self, bootstrap: str) -> None:
         self.base = {"bootstrap.servers": bootstrap, "log_level": 3}
         self.consumers: dict[str, Consumer] = {}
-        # One for the driver's life: an AdminClient that is dropped cancels its futures.
+        # One for the lifetime of the driver: an AdminClient that is dropped cancels its futures.
         self.admin = AdminClient(self.base)
 
     @staticmethod

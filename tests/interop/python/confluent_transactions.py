@@ -8,8 +8,8 @@ from driver_loop import Refused, serve
 
 WAIT_S = 30
 
-# Without it librdkafka forgets a broker that it lost and yet waits for it in send_offsets_to_transaction, for ever and
-# whatever the timeout (confluentinc/librdkafka#5511, #5456, open in 2.16).
+# Without it librdkafka forgets a broker that it lost and yet waits for it forever in send_offsets_to_transaction, with
+# any timeout (confluentinc/librdkafka#5511, #5456, open in 2.16).
 KEEP_LOST_BROKERS = {"metadata.recovery.strategy": "none"}
 
 
@@ -47,8 +47,8 @@ class Transactions:
         try:
             producer.flush(WAIT_S)
         except SystemError as error:
-            # The client reports a fatal error as pending exception and calls on_delivery all the same; whether Python
-            # then wraps it depends on how often the callback ran before.
+            # The client reports a fatal error as a pending exception and still calls on_delivery. Whether Python then
+            # wraps it depends on how often the callback ran before.
             if isinstance(error.__cause__, KafkaException):
                 raise error.__cause__ from None
             raise
@@ -91,7 +91,7 @@ class Transactions:
         consumer.close()
 
     def transform_all(self, transactional_id: str, source: str, target: str, group: str, wait_s: float) -> int:
-        """Copy a whole partition, whatever happens to the broker; returns how often it started again."""
+        """Copy a whole partition, no matter what happens to the broker. Returns how often it started again."""
         lives, deadline = 0, time.monotonic() + wait_s
         while time.monotonic() < deadline:
             lives += 1

@@ -1,7 +1,7 @@
-"""The driver protocol, Python side: one JSON request a line on stdin, one JSON answer a line on stdout.
+"""The driver protocol, Python side: one JSON request per line on stdin, one JSON answer per line on stdout.
 
 A driver wraps one client library. Requests are `{"op": name, "args": {...}}`, answers `{"ok": value}` or
-`{"error": {"code": kafka error code or null, "name": exception class, "text": ...}}`. Bytes travel as base64.
+`{"error": {"code": kafka error code or null, "name": exception class, "text": ...}}`. Bytes are sent as base64.
 `tests/interop/lib/interop/drivers.py` is the other end and lists the operations.
 """
 
@@ -45,7 +45,7 @@ def as_record(
 
 
 class Refused(Exception):
-    """An error that a driver found in a result instead of catching it."""
+    """An error that a driver found in a result instead of an exception."""
 
     def __init__(self, code: int | None, name: str, text: str = "") -> None:
         super().__init__(text or name)
@@ -60,7 +60,7 @@ def describe(error: BaseException, code_of: Callable[[BaseException], int | None
 
 
 def serve(driver: Any) -> None:
-    # The answers own the real stdout; whatever a library prints goes to stderr.
+    # The real stdout is only for answers; the output of libraries is redirected to stderr.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     for line in sys.stdin:
@@ -71,6 +71,6 @@ def serve(driver: Any) -> None:
             traceback.print_exc()
             answer = {"error": describe(error, driver.code_of)}
         answers.write(json.dumps(answer) + "\n")
-    # Members still open are left to the process's end: the tests close what they want closed.
+    # Members that are still open end with the process: tests close those that must be closed.
     answers.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What kafka-python's admin client can do beside topics and groups; 2.0.2 can do a part of it."""
+"""What kafka-python's admin client can do besides topics and groups; 2.0.2 can do a part of it."""
 
 import re
 from collections.abc import Iterator

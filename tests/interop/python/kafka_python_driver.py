@@ -223,7 +223,7 @@ class Driver(Administration):
 
     def consumer_poll(self, id: str, timeout_ms: int = 1000) -> dict[str, Any]:
         consumer = self.consumers[id]
-        # 3.0.12 drops the assignment for good when a poll's time ends while its SyncGroup is under way.
+        # 3.0.12 loses the assignment permanently if a poll times out while its SyncGroup is in flight.
         if not OLD and not consumer.assignment():
             timeout_ms = max(timeout_ms, 1000)
         records = self._polled(consumer.poll(timeout_ms=timeout_ms))
