@@ -1,4 +1,4 @@
-"""The tables and their errors against Apache Kafka's own, key for key and sample for sample."""
+"""The tables and their errors equal those of Apache Kafka, for every key and sample."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TABLES = {
     "client-metrics": CLIENT_METRICS_KEYS,
 }
 
-# Meant to hit every branch of every type and validator of at least one key.
+# Chosen to reach every branch of every type and validator of at least one key.
 SAMPLES = [
     *("", " ", "0", "1", "-1", "-2", "-3", "+5", " 7 ", "--1", "+", "007", "1_000", "0x10", "1e3", "١٢"),
     *("32767", "32768", "-32769", "2147483647", "2147483648", "-2147483649", "9223372036854775807"),
@@ -45,7 +45,7 @@ SAMPLES = [
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Callable[..., list[list[str]]]:
-    """Runs the facts program and cuts what it prints at tabs."""
+    """Runs the facts program and splits its output at tabs."""
     script = pytestconfig.rootpath / "scripts" / "kafka-jars"
     jars = subprocess.run([script], check=True, capture_output=True, text=True).stdout.strip()
     source = Path(__file__).with_name("KafkaConfigFacts.java")
@@ -123,7 +123,7 @@ def test_accepted_values_and_error_messages(kafka: Callable[..., list[list[str]]
         (kind, key, sample)
         for kind, table in TABLES.items()
         for key in table.values()
-        # Classes are looked up in a JVM there; here a name is all that can be checked.
+        # Kafka looks up classes in the JVM; here only the name can be checked.
         if key.type is not ConfigType.CLASS
         for sample in dict.fromkeys([*SAMPLES, *_bounds(key.validator)])
     ]
@@ -145,7 +145,7 @@ KRAFT = (
     *("listeners=PLAINTEXT://:9092,CONTROLLER://:9093", "controller.quorum.voters=1@localhost:9093"),
 )
 FULL_MAP = "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"
-# Whole configurations that break a rule between keys, or just do not.
+# Whole configurations that break a rule between keys, or only just satisfy it.
 COMBINATIONS = [
     [],
     ["log.retention.hours=1"],
@@ -238,7 +238,7 @@ def test_properties_syntax_is_javas(kafka: Callable[..., list[list[str]]]) -> No
     chance = random.Random(7)
     pieces = ["a", "b", "=", ":", " ", "\t", "\f", "\\", "\n", "\r", "\r\n", "#", "!", "\\u0041", "\\u00g", "\\n", "é"]
     texts = ["".join(chance.choices(pieces, k=chance.randint(1, 14))) for _ in range(4000)]
-    # A line of one backslash makes an entry without a name in Java, sometimes; here it is nothing.
+    # In Java, a line of one backslash sometimes makes an entry without a name; here it is ignored.
     texts = [text for text in texts if not re.search(r"(^|[\r\n])[ \t\f]*\\(?=[\r\n]|$)", text)]
     answers = kafka("properties", [base64.b64encode(text.encode()).decode() for text in texts])
     for text, answer in zip(texts, answers, strict=True):

@@ -50,7 +50,7 @@ def test_every_key_is_documented_in_a_sentence() -> None:
         ({"log_retention_minutes": -1}, -1),
     ],
 )
-def test_retention_in_its_three_units(settings: dict[str, int], expected: int) -> None:
+def test_retention_can_be_set_in_three_units(settings: dict[str, int], expected: int) -> None:
     config = load(**settings)
     assert config["log.retention.ms"] == expected
     assert config.topic()["retention.ms"] == expected
@@ -102,7 +102,7 @@ def test_wildcard_addresses_are_bound_and_not_advertised() -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
     ],
 )
-def test_bad_listeners(settings: dict[str, str], message: str) -> None:
+def test_invalid_listeners_are_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Config.load(overrides=settings)
 
@@ -114,7 +114,7 @@ def test_dynamic_layers_go_above_static_ones() -> None:
     assert [config["log.retention.ms"] for config in (static, cluster, broker)] == [3_600_000, 50, 60]
     assert broker["num.io.threads"] == 5
     assert broker.with_dynamic(cluster={}, broker={})["log.retention.ms"] == 3_600_000
-    assert static["num.io.threads"] == 4, "the older config stays what it was"
+    assert static["num.io.threads"] == 4, "the older config does not change"
 
 
 def test_with_static_replaces_settings() -> None:
@@ -172,13 +172,13 @@ def test_with_static_replaces_settings() -> None:
         ),
     ],
 )
-def test_dynamic_changes_that_kafka_refuses(layer: dict[str, str], per_broker: bool, message: str) -> None:
+def test_dynamic_changes_that_kafka_refuses_are_refused(layer: dict[str, str], per_broker: bool, message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load().validate_dynamic(layer, per_broker=per_broker)
     assert str(error.value) == message
 
 
-def test_dynamic_changes_that_kafka_takes() -> None:
+def test_dynamic_changes_that_kafka_accepts_are_accepted() -> None:
     config = load()
     assert config.validate_dynamic({"num.io.threads": "16"}, per_broker=True)["num.io.threads"] == 16
     assert config.validate_dynamic({"some.plugin": "x"}, per_broker=False).dynamic_cluster == {"some.plugin": "x"}
@@ -216,7 +216,7 @@ def test_topic_overrides() -> None:
         ),
     ],
 )
-def test_topic_overrides_that_kafka_refuses(overrides: dict[str, str], message: str) -> None:
+def test_topic_overrides_that_kafka_refuses_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load().validate_topic(overrides)
     assert str(error.value) == message
@@ -240,7 +240,7 @@ def test_topic_overrides_that_kafka_refuses(overrides: dict[str, str], message: 
         ),
     ],
 )
-def test_group_overrides_that_kafka_refuses(overrides: dict[str, str], message: str) -> None:
+def test_group_overrides_that_kafka_refuses_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load().group(overrides, strict=True)
     assert str(error.value) == message
@@ -267,7 +267,7 @@ def test_group_overrides() -> None:
         ({"match": "client_id="}, "Illegal client matching pattern: client_id="),
     ],
 )
-def test_client_metrics_that_kafka_refuses(overrides: dict[str, str], message: str) -> None:
+def test_client_metrics_that_kafka_refuses_are_refused(overrides: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError) as error:
         load().client_metrics(overrides, strict=True)
     assert str(error.value) == message

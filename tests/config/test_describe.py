@@ -24,7 +24,7 @@ def test_default_value() -> None:
     assert entry.documentation == "Partitions of topics that are made automatically or without a number."
 
 
-def test_layers_are_listed_from_strong_to_weak() -> None:
+def test_layers_are_listed_by_priority() -> None:
     config = Config({"num.io.threads": "5"}, {"num.io.threads": "6"}, {"num.io.threads": "7"})
     entry = one(config, "broker", "num.io.threads")
     assert [(synonym.value, synonym.source.name) for synonym in entry.synonyms] == [
@@ -47,7 +47,7 @@ def test_secrets_and_unknown_keys_are_not_described() -> None:
     assert one(config, "broker", "my.plugin.token").documentation is None
 
 
-def test_internal_keys_show_once_they_are_set() -> None:
+def test_internal_keys_are_shown_once_they_are_set() -> None:
     names = {entry.name for entry in Config().describe("broker")}
     assert len(names) == 340
     assert "log.initial.task.delay.ms" not in names
@@ -101,10 +101,10 @@ KINDS = {"TOPIC": "topic", "GROUP": "group", "CLIENT_METRICS": "client-metrics"}
 
 
 class Model:
-    """Follows the same changes with our Config."""
+    """Applies the same changes to Ottla's Config."""
 
     def __init__(self, static: dict[str, str]) -> None:
-        # A Kafka that eligible leader replicas are on for starts with this cluster default.
+        # A Kafka with eligible leader replicas starts with this cluster default.
         self.config = Config(static, {"min.insync.replicas": "1"})
         self.overrides: dict[str, dict[str, str]] = {"TOPIC": {}, "GROUP": {}, "CLIENT_METRICS": {}}
 
@@ -172,7 +172,7 @@ def test_descriptions_equal_a_real_brokers(tmp_path: Path, pytestconfig: pytest.
     model = Model(dict(line.split("=", 1) for line in properties if not line.startswith("#")))
     assert set().union(*(model.describe(*resource) for resource in resources)) == before
     answers = [model.set(*change) for change in CHANGES]
-    # Kafka wraps the refusal of a reconfiguration in another one; the words inside are what counts.
+    # Kafka wraps the error of a refused reconfiguration in another one; only the inner message is compared.
     for change, ours, (_, theirs) in zip(CHANGES, answers, (line for line in told if line[0] == "set"), strict=True):
         assert ours == theirs or (ours != "ok" and ours in theirs), change
     assert set().union(*(model.describe(*resource) for resource in resources)) == after

@@ -28,7 +28,7 @@ def test_dev_preset_is_the_default_without_a_file() -> None:
     assert config.warnings == ()
 
 
-def test_variables_of_other_programs_are_no_settings() -> None:
+def test_variables_of_other_programs_are_not_settings() -> None:
     package = Path(ottla.__file__).parent
     found = {name for path in package.rglob("*.py") for name in re.findall(r"\bOTTLA_[A-Z_]+\b", path.read_text())}
     read = {name for name in found if not name.endswith("_")} - {"OTTLA_LOG_RETENTION_MS"}  # the docs' example
@@ -68,7 +68,7 @@ def test_copies_of_a_config_keep_its_preset(file: Path) -> None:
     )
 
 
-def test_unknown_preset() -> None:
+def test_an_unknown_preset_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no preset 'prod'; choose one of dev, kafka"):
         Config.load(preset="prod")
 
@@ -89,7 +89,7 @@ def test_overrides_may_be_python_values() -> None:
     assert config["log.cleaner.min.cleanable.ratio"] == 0.25
 
 
-def test_every_key_has_a_variable_of_its_own() -> None:
+def test_every_key_has_its_own_variable() -> None:
     variables = {variable_name(key) for key in BROKER_KEYS}
     assert len(variables) == len(BROKER_KEYS)
     assert not any(variable.startswith(_RESERVED_VARIABLES) for variable in variables)

@@ -1,4 +1,4 @@
-"""Crashes of a real process, and what disks do. The helpers are in `support.crashing`."""
+"""Crashes of a real process, and disk errors. The helpers are in `support.crashing`."""
 
 import os
 

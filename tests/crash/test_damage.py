@@ -1,7 +1,7 @@
-"""Damage to a data folder, file by file: recovered, or said clearly; never a silent loss, never a start without a hint.
+"""Damage to each file of a data folder is repaired or reported: never a silent loss, and never a start without a hint.
 
-Each row of the table damages a folder that a broker left, after a clean stop or a kill, and says what has to be there
-after the next start: `ALL`, `TAIL` (the records of the last batch are gone, and a line says so), or `REFUSED`.
+Each row of the table damages a folder that a broker left, after a clean stop or a kill, and lists what must exist after
+the next start: `ALL`, `TAIL` (the records of the last batch are gone, and a log line reports it), or `REFUSED`.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ METADATA = "__cluster_metadata-0"
 
 
 class Folder(World):
-    """A broker on a real folder, with something of everything in it."""
+    """A broker on a real folder, with every kind of file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(0)
@@ -94,7 +94,7 @@ class Folder(World):
         assert ended.error_code == 0
 
     async def values(self) -> list[bytes]:
-        """What a reader of committed records gets; the aborted one is not among it."""
+        """What a reader of committed records gets, without the aborted record."""
         client = self.connect()
         found = [value.rstrip(b".") for _, value in await self.read_all(client, "t", 0, isolation=1)]
         assert await Committer.committed(client, "g", "t", 0) == 17
@@ -140,7 +140,7 @@ def segments(folder: Path) -> list[Path]:
 
 
 def last(folder: Path) -> Path:
-    """The newest segment of t-0 that holds something."""
+    """The newest segment of t-0 that is not empty."""
     return [path for path in segments(folder) if path.stat().st_size][-1]
 
 
@@ -179,13 +179,13 @@ def overwrite(pattern: str, data: bytes) -> Callable[[Path], None]:
 
 
 def half_compaction(folder: Path) -> None:
-    """The cleaner was writing, and nothing was replaced yet."""
+    """The cleaner was writing, and had not replaced any file yet."""
     for kind in ("log", "index", "timeindex"):
         (folder / T / f"{0:020d}.{kind}.cleaned").write_bytes(b"half of something")
 
 
 def half_swap(folder: Path) -> None:
-    """Killed between the two renames: the new segment is whole, the old one is still there."""
+    """Killed between the two renames: the new segment is complete, and the old one still exists."""
     first = segments(folder)[0]
     for kind in ("log", "index", "timeindex", "txnindex"):
         source = first.with_suffix("." + kind)
@@ -207,7 +207,7 @@ def half_roll(folder: Path) -> None:
 
 
 def deleted_topic(folder: Path) -> None:
-    """What is left of a topic whose deletion a crash interrupted."""
+    """The rest of a topic whose deletion was interrupted by a crash."""
     shutil.copytree(folder / T, folder / "gone-0")
 
 
@@ -377,8 +377,8 @@ def test_verify_finds_a_flipped_bit_in_an_old_segment(folders: dict[str, Path], 
     assert virtual(look()) == 1
 
 
-def test_torn_at_every_byte_of_the_last_batch(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Over a whole broker, some bytes at a time; `tests/log` does each single one."""
+def test_a_batch_torn_at_any_byte_is_cut(folders: dict[str, Path], tmp_path: Path) -> None:
+    """With a whole broker, in steps of several bytes; `tests/log` tests every single byte."""
     source = folders["killed"]
     size = last(source).stat().st_size
     start = max(batch.position for batch in batches(last(source).read_bytes()))

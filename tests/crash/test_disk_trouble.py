@@ -1,7 +1,7 @@
-"""A real disk in trouble: full, failing, read-only, and a process out of file handles.
+"""A real disk with faults: full, failing, read-only, and a process without free file handles.
 
-The request gets KAFKA_STORAGE_ERROR, the log says it once, everything else continues, and so does the rest when the
-trouble is over.
+The request gets KAFKA_STORAGE_ERROR, the log reports it once, and everything else continues. The rest continues after
+the fault.
 """
 
 import errno
@@ -28,7 +28,7 @@ from support.wire import Wire
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of four megabytes, where we may mount one."""
+    """A file system of four megabytes, if the test may mount one."""
     place = tmp_path / "small"
     place.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
@@ -90,7 +90,7 @@ def test_workers_end_together_when_their_data_folder_is_gone(start_broker: Calla
     with Wire((broker.host, port)) as wire, suppress(ConnectionError):
         (tmp_path / "data").rename(tmp_path / "gone")
         while wire.produce("t", batch(bytes(500_000))).error_code == 0:
-            pass  # until a new segment cannot be made
+            pass  # until a new segment cannot be created
     assert broker.process.wait(60) == 1
     assert "cannot continue without it" in broker.text()
 
@@ -136,7 +136,7 @@ def test_an_unwritable_folder_is_reported_in_one_line(where: str, tmp_path: Path
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-# -- what the system calls do ----------------------------------------------------------------------------------------
+# -- errors of system calls ----------------------------------------------------------------------------------------
 
 
 def test_a_torn_append_is_cut_before_the_next_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

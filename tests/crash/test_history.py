@@ -1,4 +1,4 @@
-"""The checker must find what it is for: each broken promise once."""
+"""The checker must find each kind of broken promise."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""SIGKILL at any moment: what was acknowledged is there after the restart, once and in order.
+"""SIGKILL at any moment: all acknowledged records exist after the restart, once and in order.
 
-The broker is a process of its own, the clients speak frames and note the answers that they got (`crashing.history`).
+The broker runs in its own process. The clients send frames and record their answers (`crashing.history`).
 `OTTLA_CRASH_ROUNDS=200` crashes it 200 times, `OTTLA_CRASH_SEED` at other moments.
 """
 
@@ -26,13 +26,13 @@ from support.interop.transacting import NOT_YET, Transacting, committed_offset, 
 from support.wire import Wire
 
 PARTITIONS = 3
-PADDING = b"." * 3000  # a segment of one megabyte is full after some hundreds
+PADDING = b"." * 3000  # a segment of one megabyte is full after a few hundred
 UNDER_WAY = 3  # requests of a producer that arrive together are written together
 STARTS_WITHIN_S = 30.0
 
 
 class Client(threading.Thread):
-    """Works until the broker goes away."""
+    """Works until the broker is gone."""
 
     def __init__(self, name: str, work: Callable[[Wire], Iterator[None]], address: tuple[str, int]) -> None:
         super().__init__(name=name, daemon=True)
@@ -53,7 +53,7 @@ class Client(threading.Thread):
 
 
 class Producing:
-    """One idempotent producer with some requests under way; what is in doubt is sent again after the restart."""
+    """One idempotent producer with some requests in flight; requests in doubt are sent again after the restart."""
 
     def __init__(self, history: History, partition: int) -> None:
         self.history = history
@@ -81,7 +81,7 @@ class Producing:
     def _answered(self, answer: Any, was_in_doubt: bool) -> None:
         _, writes = self.pending[0]
         # After a restart only a producer's last batch is known: an older one that was written gets this error, as in
-        # Kafka. It stays in doubt, so that it may be there once.
+        # Kafka. It stays in doubt, so it may exist once.
         if not was_in_doubt or answer.error_code != OutOfOrderSequenceNumber.code:
             assert answer.error_code == 0, answer
             for number, write in enumerate(writes):
@@ -102,7 +102,7 @@ class Producing:
 
 
 class Committing:
-    """Commits ever higher offsets."""
+    """Commits increasing offsets."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -178,7 +178,7 @@ class Transactions:
 
 
 class World:
-    """The broker, its clients and what they know."""
+    """The broker, its clients and their knowledge."""
 
     def __init__(self, start: Callable[..., Any], data: Path, chance: random.Random) -> None:
         self._start = start
@@ -195,7 +195,7 @@ class World:
         self.broker = self._start(self._data, **{"log.segment.bytes": 1 << 20, "log.index.interval.bytes": 4096})
 
     def crash(self, at_least: int) -> None:
-        """Let everybody work, and kill the broker at some moment after each got something done."""
+        """Let all clients work, and kill the broker at some moment after each has made progress."""
         works = [*self.producing, self.committing, self.transactions]
         clients = [Client(type(work).__name__, work.work, self.broker.address) for work in works]
         for client in clients:
@@ -219,7 +219,7 @@ class World:
                 place = ("t", partition)
                 self.history.check_log(place, read_all(wire, place))
                 self.history.check_committed("g", place, committed_offset(wire, "g", "t", partition)[1])
-            # A new incarnation ends what the old one left open, and the markers of what was decided are there.
+            # A new incarnation ends the open transactions of the old one, and decided transactions have their markers.
             find(wire, "tx", CoordinatorType.TRANSACTION)
             Transacting(wire, "tx").start().settle()
             visible: set[bytes] = set()

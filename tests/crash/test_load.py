@@ -1,6 +1,6 @@
-"""Crowds: connections that come and go, half frames, slow readers, and many clients when the broker stops.
+"""Many clients: connections that open and close, half frames, slow readers, and a stop with many clients.
 
-Memory and file handles are looked at from outside, in /proc.
+Memory and file handles are measured from outside, in /proc.
 """
 
 import contextlib
@@ -77,7 +77,7 @@ def test_a_thousand_connections_abandoned_in_every_way(start_broker: Callable[..
 
 
 def test_requests_sent_before_a_reset_are_served(start_broker: Callable[..., Any]) -> None:
-    """Bytes and the reset are found together: the bytes count, and the connection ends at once."""
+    """The broker finds bytes and the reset together: it serves the bytes, and closes the connection immediately."""
     broker = start_broker()
     with Wire(broker.address) as wire:
         wire.create_topic("t")
@@ -118,7 +118,7 @@ def test_slow_readers_cost_no_memory_and_delay_no_other_client(start_broker: Cal
         assert wire.produce("t", batch(b"x")).error_code == 0
         assert time.monotonic() - began < 30
         assert memory_kb(broker) - memory_before < GROWTH_MAX_KB
-        # One of them continues after all, a little at a time, and gets everything.
+        # One of them resumes slowly, and gets everything.
         got = readers[0].receive()
         assert len(got.responses[0].partitions[0].records) >= MEGABYTES << 20
         for reader in readers:
@@ -138,7 +138,7 @@ def test_a_stop_with_a_hundred_clients_keeps_its_deadline(start_broker: Callable
             kind = number % 4
             if kind == 0:  # a long poll
                 client.send(client.fetch_request([("t", 0, 8)], max_wait_ms=60_000), 12)
-            elif kind == 1:  # does not take its answer
+            elif kind == 1:  # does not read its answer
                 client.send(client.fetch_request([("t", 0, 0)], partition_max_bytes=8 << 20), 12)
             elif kind == 2:  # half a frame
                 client.send_bytes(hello(1)[:9])

@@ -1,6 +1,6 @@
 """librdkafka under kills and a full disk: the checker of histories judges the answers that its clients got.
 
-A full disk is a limit on the size of files that is put on the running process and taken away again.
+A full disk is simulated by a file size limit that is set for the running process and removed again.
 """
 
 import resource
@@ -33,9 +33,9 @@ UNLIMITED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
 class Consuming(threading.Thread):
-    """A group of one that reads and commits all the time.
+    """A group with one member that reads and commits all the time.
 
-    An offset must always hold the same record, and what was committed must be there after every rebalance.
+    An offset must always have the same record, and a committed offset must be found after every rebalance.
     """
 
     def __init__(self, bootstrap: str, history: History) -> None:
@@ -112,7 +112,7 @@ class Trouble:
 
 
 def check(trouble: Trouble, history: History, consuming: Consuming) -> None:
-    """What the clients saw so far, and then what is in the log."""
+    """Checks what the clients have seen so far, and then the log."""
     deadline = time.monotonic() + PATIENCE_S
     while len(history.seen) < len(history.writes) and consuming.failure is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -131,7 +131,7 @@ def check(trouble: Trouble, history: History, consuming: Consuming) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="changes the limits of another process")
-def test_librdkafka_loses_and_repeats_nothing(start_broker: Callable[..., Any], tmp_path: Path) -> None:
+def test_librdkafka_loses_and_duplicates_nothing(start_broker: Callable[..., Any], tmp_path: Path) -> None:
     trouble = Trouble(start_broker, tmp_path / "data")
     with Wire(trouble.broker.address) as wire:
         wire.create_topic("t", PARTITIONS)

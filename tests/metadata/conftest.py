@@ -1,4 +1,4 @@
-"""A controller over an image in memory: what it writes is replayed at once, and kept for a second replay."""
+"""A controller over an image in memory. Its records are replayed immediately, and kept for a second replay."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from ottla.wire.stored import metadata as stored
 
 
 class Counting:
-    """Randomness without any: ids count up, choices are the first."""
+    """A deterministic source of randomness: ids count up, and the first choice is taken."""
 
     def __init__(self) -> None:
         self.ids = 0

@@ -1,4 +1,4 @@
-"""Changes of configs: operations, checks with Kafka's codes and words, and the records that come of them."""
+"""Changes of configs: operations, checks with Kafka's codes and messages, and the resulting records."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def replace(world: Any, resource: tuple[int, str], **values: str) -> None:
     world.append(ConfigChanges(world.image, world.config, 1).replace(resource, changes))
 
 
-def test_replacing_removes_what_is_not_named(there: Any) -> None:
+def test_replacing_configs_removes_all_others(there: Any) -> None:
     replace(there, TOPIC, retention_ms="1", segment_ms="2")
     replace(there, TOPIC, segment_ms="3")
     assert there.image.configs[TOPIC] == {"segment.ms": "3"}
@@ -240,7 +240,7 @@ def test_refusals_have_kafkas_codes_and_messages(
     assert len(there.written) == before
 
 
-def test_deleting_an_unset_config_is_no_error(there: Any) -> None:
+def test_deleting_an_unset_config_is_not_an_error(there: Any) -> None:
     for resource, key in ((TOPIC, "nope"), (BROKER, "node.id"), (BROKER, "nope")):
         increment(there, resource, ConfigChange(key, None, AlterConfigOp.DELETE))
         assert resource not in there.image.configs

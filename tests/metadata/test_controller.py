@@ -1,4 +1,4 @@
-"""Topics and partitions: what is created, what is refused with which words, and nothing half done."""
+"""Topics and partitions: what is created, which messages refusals have, and that nothing is half done."""
 
 from typing import Any
 
@@ -163,7 +163,7 @@ def grow(world: Any, *wanted: tuple[str, int, list[list[int]] | None], validate_
     return world.controller.create_partitions(wanted, validate_only)
 
 
-def test_partitions_are_added_behind_those_there(make_world: Any) -> None:
+def test_partitions_are_added_after_the_existing_ones(make_world: Any) -> None:
     world = make_world(1, 2)
     create(world, "t", num_partitions=2, replication_factor=2)
     topic_id = world.image.topics["t"].topic_id
@@ -209,14 +209,14 @@ def test_validated_growth_changes_nothing(world: Any) -> None:
     assert len(world.image.topics["t"].partitions) == 1
 
 
-def test_deleting_takes_the_configs_along(world: Any) -> None:
+def test_deleting_a_topic_deletes_its_configs(world: Any) -> None:
     create(world, "t", configs={"retention.ms": "1"})
     world.controller.delete_topics([world.image.topics["t"]])
     assert not world.image.topics
     assert not world.image.configs
 
 
-def test_producer_ids_are_never_handed_out_twice(world: Any) -> None:
+def test_producer_ids_are_never_assigned_twice(world: Any) -> None:
     first = world.controller.allocate_producer_ids(1, 0)
     second = world.controller.allocate_producer_ids(1, 0)
     assert len(first) == PRODUCER_ID_BLOCK

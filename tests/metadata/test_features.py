@@ -78,7 +78,7 @@ def test_levels_go_down_and_up(formatted: Any) -> None:
     assert formatted.image.features == FORMATTED_FEATURES
 
 
-def test_eligible_leaders_come_with_one_min_insync_replicas(formatted: Any) -> None:
+def test_eligible_leaders_set_one_min_insync_replicas(formatted: Any) -> None:
     update(formatted, ("eligible.leader.replicas.version", 0, 2))
     name = "min.insync.replicas"
     formatted.append(

@@ -1,4 +1,4 @@
-"""The orders of Java's and Scala's hash maps; what they are was read from Java and Scala themselves."""
+"""The orders of Java's and Scala's hash maps, as recorded from Java and Scala."""
 
 from ottla.metadata.java_hash_order import (
     entries_hash,
@@ -30,7 +30,7 @@ def test_java() -> None:
     assert java_map([17, 1, 16, 0], int) == [16, 0, 17, 1]  # a bucket keeps the order of its keys
     assert java_map(range(13), lambda key: key * 16) == [0, 2, 4, 6, 8, 10, 12, 1, 3, 5, 7, 9, 11]  # 32 buckets
     assert java_computed_map([17, 1, 16, 0], int) == [0, 16, 1, 17]
-    # The call for a key that is there sees a map that is too full.
+    # An insertion of an existing key also notices that the map is too full.
     sixteens = [key * 16 for key in range(13)]
     assert java_computed_map(sixteens, int) == sixteens[::-1]
     assert java_computed_map([*sixteens, 0], int) == [*sixteens[::2][::-1], *sixteens[1::2][::-1]]
@@ -42,7 +42,7 @@ def test_a_concurrent_map_doubles_sooner() -> None:
     sixteens = [key * 16 for key in range(12)]
     assert java_map(sixteens, int) == sixteens
     assert java_concurrent_map(sixteens, int) == [*sixteens[::2], *sixteens[1::2]]
-    # Eight more at once make it look for room for 13, in a map of 16.
+    # Eight more at once make it reserve room for 13, in a map of 16.
     assert java_concurrent_map(sixteens[:9], int, 8) == [*sixteens[:9:2], *sixteens[1:9:2]]
     assert java_concurrent_map(sixteens[:9], int) == sixteens[:9]
 
@@ -67,7 +67,7 @@ def test_groups() -> None:
 
 
 def test_a_timeline_map() -> None:
-    # In two slots, four, eight; the last that came is the first in its slot.
+    # In two slots, four, eight; the last insertion is first in its slot.
     assert timeline_map([0, 1], int) == [0, 1]
     assert timeline_map([0, 1, 2, 4, 3], int) == [2, 0, 4, 1, 3]
     assert timeline_map([0, 1, 2, 4, 3], int, slots=8) == [0, 2, 4, 1, 3]
@@ -82,7 +82,7 @@ def test_hashes_of_maps() -> None:
 
 
 def test_hashes_of_names_that_no_topic_has_are_not_remembered() -> None:
-    """Clients choose names, of 32 KB if they want: what is remembered is bounded by its size too."""
+    """Clients choose names of up to 32 KB, so the cache is also bounded by its size."""
     remembered_hash.cache_clear()
     for name in ("x" * 250, "x" * 32_767, "é", "\U0001f600" * 100):
         assert java_hash(name) == java_hash(name)

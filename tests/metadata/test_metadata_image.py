@@ -78,7 +78,7 @@ def test_a_restart_is_the_same_replay(make_world: Any, operations: list[tuple[st
         assert world.state() == world.state(world.replayed())
     for record in world.written:
         decoded, _ = decode_metadata_record(encode_metadata_record(record, record.STABLE_VERSION))
-        assert decoded == record, "and the records survive the log"
+        assert decoded == record, "the records survive encoding to the log"
 
 
 def test_electing_the_same_leader_starts_a_new_epoch(world: Any) -> None:
@@ -89,7 +89,7 @@ def test_electing_the_same_leader_starts_a_new_epoch(world: Any) -> None:
         assert (topic.partitions[0].leader_epoch, topic.partitions[0].partition_epoch) == epochs
 
 
-def test_the_version_tells_whether_the_image_changed(world: Any) -> None:
+def test_the_version_shows_whether_the_image_changed(world: Any) -> None:
     before = world.image.version
     world.append([stored.NoOpRecord()])
     assert world.image.version == before, "nothing is kept of a no-op"

@@ -1,4 +1,4 @@
-"""Elections on request, and replicas on the move."""
+"""Elections on request, and reassignments of replicas."""
 
 from typing import Any
 
@@ -51,7 +51,7 @@ def move(world: Any, replicas: list[int] | None, **options: Any) -> None:
         world.append([record])
 
 
-def test_the_preferred_leader_comes_back(three: Any) -> None:
+def test_the_preferred_leader_is_elected_again(three: Any) -> None:
     with pytest.raises(ElectionNotNeeded):
         elect(three, ElectionType.PREFERRED)
     change(three, leader=2)
@@ -60,7 +60,7 @@ def test_the_preferred_leader_comes_back(three: Any) -> None:
     assert (partition(three).leader, partition(three).leader_epoch) == (1, epoch + 1)
 
 
-def test_a_preferred_leader_out_of_sync_or_away_does_not(three: Any) -> None:
+def test_a_preferred_leader_out_of_sync_or_away_is_not_elected(three: Any) -> None:
     change(three, leader=2, isr=[2, 3])
     with pytest.raises(PreferredLeaderNotAvailable):
         elect(three, ElectionType.PREFERRED)

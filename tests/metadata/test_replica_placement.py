@@ -7,7 +7,7 @@ import pytest
 from ottla.metadata.replica_placement import place_replicas
 
 
-# What StripedReplicaPlacer of Apache Kafka 4.3.1 gave for a random source whose n-th number below b is
+# The results of StripedReplicaPlacer of Apache Kafka 4.3.1 for a random source whose n-th number below b is
 # n * 7919 % 1009 % b. Brokers are written id:rack, fenced ones with :f; each group of digits is a partition.
 @pytest.mark.parametrize(
     ("brokers", "factor", "placed"),
@@ -42,6 +42,6 @@ def test_placement_is_that_of_kafka(brokers: str, factor: int, placed: str) -> N
     assert found == expected
 
 
-def test_with_one_broker_a_rack_neighbours_follow_each_other() -> None:
+def test_with_one_broker_per_rack_replicas_are_in_consecutive_racks() -> None:
     for first, second, third in place_replicas([1, 2, 3], {1: "a", 2: "b", 3: "c"}, 3, 3, lambda below: 0):
         assert (second, third) == (first % 3 + 1, (first + 1) % 3 + 1)

@@ -1,4 +1,4 @@
-"""Quotas, SCRAM users and ACLs as the metadata keeps them."""
+"""Quotas, SCRAM users and ACLs in the metadata."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ def test_quotas_are_set_changed_and_removed(world: Any) -> None:
     assert world.image.quotas == {ALICE: {"producer_byte_rate": 5.0, "request_percentage": 12.5}}
     before = len(world.written)
     alter(world, (ALICE, [("producer_byte_rate", 5.0)]))
-    assert len(world.written) == before, "what stays is not written"
+    assert len(world.written) == before, "an unchanged quota is not written"
     alter(world, (ALICE, [("producer_byte_rate", None), ("request_percentage", None)]))
     assert world.image.quotas == {}
     assert alter(world, (ALICE, [("nope", None)])) == {ALICE: None}
@@ -122,7 +122,7 @@ def test_quota_filters_are_checked(world: Any, components: Any, error: type[Kafk
 
 
 def test_the_keys_of_a_credential_are_those_of_rfc_7677() -> None:
-    """The example exchange of RFC 7677: its proof and its server signature follow from the kept keys."""
+    """The example exchange of RFC 7677: its proof and its server signature follow from the stored keys."""
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     kept = credential(1, salt, salted, 4096)
@@ -218,7 +218,7 @@ def found(world: Any, **parts: Any) -> set[Acl]:
 
 def test_acls_are_found_by_pattern(world: Any) -> None:
     assert add(world, READ, READ, DENIED, PREFIXED, WILDCARD, GROUP) == [None] * 6
-    assert len(world.image.acls) == 5, "an entry that is there is not added again"
+    assert len(world.image.acls) == 5, "an existing entry is not added again"
     assert found(world) == {READ, DENIED, PREFIXED, WILDCARD, GROUP}
     assert found(world, resource_type=ResourceType.GROUP) == {GROUP}
     assert found(world, resource_name="t1", pattern_type=PatternType.LITERAL) == {READ, DENIED}
@@ -285,6 +285,6 @@ def test_acls_are_deleted_by_filter(world: Any) -> None:
     removed, again, *errors = outcomes
     assert isinstance(removed, list)
     assert set(removed) == {READ, DENIED}
-    assert again == [READ], "two filters may name the same entry"
+    assert again == [READ], "two filters may match the same entry"
     assert [str(error) for error in errors] == ["Unknown patternFilter.", "Unknown entryFilter."]
     assert list(world.image.acls.values()) == [GROUP]

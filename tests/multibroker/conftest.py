@@ -1,4 +1,4 @@
-"""A cluster on virtual time: nobody waits, and every run is the same."""
+"""A cluster in virtual time: no real waits, and every run is the same."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -41,7 +41,7 @@ class Wire:
     async def produce(
         cls, cluster: Any, broker_id: int, *values: bytes, topic: str = "t", acks: int = -1, timeout_ms: int = 1000
     ) -> Any:
-        """One partition's answer."""
+        """Returns one partition's response."""
         records = memoryview(batch(*values, timestamp=0))
         request = produce_request(topic, records, acks=acks, timeout_ms=timeout_ms)
         answer = await cls.ask(cluster, broker_id, request, 12)

@@ -1,4 +1,4 @@
-"""Looking after a cluster: configs of one broker and of all, log dirs, the quorum, groups and transactions."""
+"""Administration of a cluster: configs of one broker and of all, log dirs, the quorum, groups and transactions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -58,7 +58,7 @@ async def described(client: Client, asked: int, name: str, *keys: str) -> Any:
 
 
 async def initialized(client: Client, transactional_id: str) -> None:
-    """As a producer does it: again, as long as the coordinator is not ready."""
+    """Like a producer, retries as long as the coordinator is not ready."""
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
 
     async def attempt() -> None:
@@ -69,7 +69,7 @@ async def initialized(client: Client, transactional_id: str) -> None:
     await client.retrying(attempt)
 
 
-def test_settings_of_one_broker_and_of_all() -> None:
+def test_settings_apply_to_one_broker_or_to_all() -> None:
     async def scenario(cluster: ottla.Cluster, client: Client) -> None:
         assert await alter(client, 2, "2", log_cleaner_threads="2") == (0, None)
         assert await alter(client, 3, "", log_retention_ms="12345") == (0, None)
@@ -78,7 +78,7 @@ def test_settings_of_one_broker_and_of_all() -> None:
             assert found["log.cleaner.threads"] == (("2", 2) if broker == 2 else ("1", 5))
             assert found["log.retention.ms"] == ("12345", 3)
             config = cluster.broker(broker).server.config
-            assert config["log.cleaner.threads"] == (2 if broker == 2 else 1), "it is in force"
+            assert config["log.cleaner.threads"] == (2 if broker == 2 else 1), "the setting is applied"
             assert config["log.retention.ms"] == 12345
         code, message = await alter(client, 1, "2", log_cleaner_threads="1")
         assert (code, message) == (
@@ -86,7 +86,7 @@ def test_settings_of_one_broker_and_of_all() -> None:
             "Unexpected broker id, expected 1, but received 2",
         )
         assert (await described(client, 1, "2"))[0] == InvalidRequest.code
-        # A broker that was away has learnt of it when it is back.
+        # A broker that was away knows the change after its restart.
         await cluster.stop(2)
         assert (await alter(client, 1, "", log_retention_ms="999"))[0] == 0
         await cluster.start(2)
@@ -132,7 +132,7 @@ def test_the_controller_leads_the_quorum_and_brokers_observe() -> None:
         cluster.slow_link(3, "controller", ms=3_600_000)
         cluster.create_topic("t", 1, 1)
         behind = await observers(1)
-        assert behind[1] == 0 and behind[3] < 0, "word of the topic is on its way"
+        assert behind[1] == 0 and behind[3] < 0, "the metadata of the topic is in flight"
         cluster.heal()
 
     on_cluster(scenario, preset="kafka")
@@ -197,7 +197,7 @@ def test_an_offset_is_visible_when_the_followers_have_it() -> None:
             topic = OffsetFetchRequest.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
             group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[topic])
             request = OffsetFetchRequest(groups=[group], require_stable=stable)
-            # On connections of their own: requests of one connection are answered one after the other.
+            # On separate connections: requests of one connection are answered one after another.
             async with Client(cluster.broker(coordinator).bootstrap) as other:
                 answer = await other.ask(request, highest=9)
             offset: int = answer.groups[0].topics[0].partitions[0].committed_offset

@@ -1,4 +1,4 @@
-"""Clocks that are wrong on one node: what its records and its decisions show, and what stays right."""
+"""A wrong clock on one node: its effect on records and decisions, and what stays correct."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 async def produce(wire: Any, cluster: Any, broker_id: int, index: int, timestamp: int | None = None) -> Any:
-    """A record to a partition, with the time of the cluster's clock; returns the partition's answer."""
+    """Sends a record to a partition, with the time of the cluster's clock. Returns the partition's response."""
     now_ms = cluster.nodes.clock.now_ms() if timestamp is None else timestamp
     request = produce_request("t", memoryview(batch(b"v", timestamp=now_ms)), acks=-1, timeout_ms=1000, partition=index)
     return (await wire.ask(cluster, broker_id, request, 12)).responses[0].partition_responses[0]
@@ -77,7 +77,7 @@ def test_sessions_and_elections_do_not_depend_on_the_time_of_day(run: Any) -> No
         assert cluster.active_controller == former
         assert cluster.describe()["controllers"]["c1"]["epoch"] == epoch
         assert set(cluster.describe()["brokers"].values()) == {"running"}
-        # The times of DescribeQuorum are those of the controller that leads.
+        # The times of DescribeQuorum are those of the active controller.
         view = cluster.nodes.active_controller.log.describe_quorum()
         assert all(voter.last_fetch_ms < cluster.nodes.clock.now_ms() - HOUR_MS // 2 for voter in view.voters)
 

@@ -1,4 +1,5 @@
-"""Nodes that are broker and controller at once: they live and die as one, and have one copy of the metadata log."""
+"""Nodes that are broker and controller at once: both roles start and stop together, and share one copy of the metadata
+log."""
 
 import asyncio
 from pathlib import Path
@@ -17,12 +18,12 @@ COMBINED = {"controllers": 3, "combined": True}
 
 
 def states(cluster: Any) -> tuple[str, str]:
-    """Of node 1: as a broker, and as a controller."""
+    """The states of node 1 as a broker and as a controller."""
     found = cluster.describe()
     return found["brokers"]["1"], found["controllers"]["c1"]["state"]
 
 
-def test_a_kill_takes_both_and_a_start_brings_both(run: Any) -> None:
+def test_a_kill_stops_both_roles_and_a_start_restores_both(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", 3)
         await cluster.wait_in_sync()
@@ -45,7 +46,7 @@ def test_a_kill_takes_both_and_a_start_brings_both(run: Any) -> None:
     run(scenario, **COMBINED)
 
 
-def test_voters_are_no_observers(run: Any) -> None:
+def test_voters_are_not_observers(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         await cluster.wait_until(lambda _: len(cluster.nodes.active_controller.log.describe_quorum().observers) == 1)
         view = (await answer_of(cluster.broker(4), describe_quorum(), 2)).topics[0].partitions[0]
@@ -71,7 +72,7 @@ def test_a_node_cut_off_leads_neither_partitions_nor_the_quorum(run: Any) -> Non
     run(scenario, **COMBINED)
 
 
-def test_a_pause_stops_both(run: Any) -> None:
+def test_a_pause_stops_both_roles(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.pause_controller("c1")
         assert states(cluster) == ("paused", "paused")
@@ -117,7 +118,7 @@ def test_a_broker_reads_a_snapshot_of_the_controller_beside_it(run: Any) -> None
 
 
 def test_folders_of_a_combined_cluster(tmp_path: Path) -> None:
-    """The metadata log has a folder of its own, as with Kafka's `metadata.log.dir`."""
+    """The metadata log has its own folder, as with Kafka's `metadata.log.dir`."""
     with ottla.Cluster(3, **COMBINED, data=tmp_path) as cluster:
         cluster.create_topic("t", 2)
         cluster.wait_in_sync()
@@ -163,7 +164,7 @@ def test_combined_roles_need_enough_brokers() -> None:
 
 
 def test_a_request_of_a_client_finds_the_next_controller(run: Any) -> None:
-    """The broker beside the controller that is gone is gone, too; any other one resends."""
+    """The broker on the stopped controller's node is gone too; any other broker resends the request."""
 
     async def scenario(cluster: Any) -> None:
         await cluster.kill_controller()

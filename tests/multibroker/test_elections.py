@@ -1,4 +1,4 @@
-"""Who leads, and when: fencing, preferred and unclean elections, eligible leaders, shutdowns, moves."""
+"""Elections of leaders: fencing, preferred and unclean elections, eligible leaders, shutdowns, reassignments."""
 
 import asyncio
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_stopped_broker_hands_over_first(run: Any, wire: Any) -> None:
     run(scenario)
 
 
-def test_preferred_leaders_come_back_by_themselves(run: Any) -> None:
+def test_preferred_leaders_are_restored_automatically(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         cluster.move_leader("t", to=3)
@@ -96,7 +96,7 @@ def test_a_cut_off_leader_is_replaced_and_follows_later(run: Any, wire: Any) -> 
 
 
 def test_eligible_leaders_have_what_was_committed(run: Any, wire: Any) -> None:
-    """KIP-966: below min.insync.replicas nothing is committed, so that who left the ISR then may lead again."""
+    """KIP-966: below min.insync.replicas nothing is committed, so a replica that left the ISR then may lead again."""
 
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]], config=TWO)
@@ -129,7 +129,7 @@ def test_after_a_crash_only_the_last_leader_is_elected(run: Any, wire: Any) -> N
         await cluster.kill(1)
         await cluster.wait_until(lambda c: c.leader("t") == -1)
         await cluster.start(2)
-        assert cluster.leader("t") == -1, "after a crash nobody knows what it has left"
+        assert cluster.leader("t") == -1, "after a crash its remaining records are unknown"
         await cluster.start(1)
         found = cluster.partition("t")
         assert found.leader == 1
@@ -208,7 +208,7 @@ def test_placement(run: Any, wire: Any) -> None:
         racks = {1: "a", 2: "a", 3: "b"}
         assert all({racks[replica] for replica in replicas} == {"a", "b"} for replicas in placed)
         leaders = [racks[replicas[0]] for replicas in placed]
-        assert leaders.count("a") == leaders.count("b") == 3, "leaders go round the racks, as Kafka places them"
+        assert leaders.count("a") == leaders.count("b") == 3, "leaders rotate through the racks, as in Kafka"
         refused = await create("many", 1, 4)
         assert (
             refused.error_code == InvalidReplicationFactor.code
@@ -347,7 +347,7 @@ def test_consumers_read_from_the_nearest_replica(run: Any, wire: Any) -> None:
         near = await fetch(3, "c")
         assert near.error_code == 0 and near.high_watermark == 1 and len(near.records) > 0
         assert (await fetch(3, "", version=10)).error_code == NotLeaderOrFollower.code, (
-            "older consumers only know leaders"
+            "older consumers read only from leaders"
         )
 
     settings = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}

@@ -28,7 +28,7 @@ def partitions(cluster: Any) -> dict[tuple[str, int], Any]:
 
 
 def folder_of(cluster: Any, key: tuple[str, int], broker_id: int) -> str:
-    """The disk on which a broker has a replica, as the metadata says; "" where that is not known yet."""
+    """The disk of a broker's replica according to the metadata; "" if it is not known yet."""
     partition = partitions(cluster)[key]
     directory = partition.directories[partition.replicas.index(broker_id)]
     if directory == UNASSIGNED:
@@ -58,7 +58,7 @@ async def produced(cluster: Any, wire: Any, broker_id: int, partition: int) -> i
 
 
 @QUORUMS
-def test_another_broker_leads_what_was_in_a_failed_folder(
+def test_another_broker_leads_the_partitions_of_a_failed_folder(
     run: Any, wire: Any, tmp_path: Path, controllers: int | None
 ) -> None:
     async def scenario(cluster: Any) -> None:
@@ -89,7 +89,7 @@ def test_another_broker_leads_what_was_in_a_failed_folder(
     run(scenario, controllers=controllers, data=folders(tmp_path))
 
 
-def test_new_replicas_go_to_the_folders_that_are_left(run: Any, wire: Any, tmp_path: Path) -> None:
+def test_new_replicas_are_placed_in_the_remaining_folders(run: Any, wire: Any, tmp_path: Path) -> None:
     async def scenario(cluster: Any) -> None:
         await topic_on_both_disks(cluster)
         cluster.broker(2).faults.fail_folder()
@@ -112,7 +112,7 @@ def test_a_broker_that_cannot_report_its_folder_ends(run: Any, wire: Any, tmp_pa
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_broker_ends_with_the_folder_that_it_needs(run: Any, wire: Any, tmp_path: Path, count: int) -> None:
+def test_a_broker_stops_if_its_metadata_folder_fails(run: Any, wire: Any, tmp_path: Path, count: int) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         await cluster.wait_in_sync()

@@ -36,7 +36,7 @@ def test_brokers_come_and_go_and_no_record_is_lost(run: Any, wire: Any, controll
 
 
 def test_a_drained_broker_stays_without_replicas(run: Any) -> None:
-    """With racks, a replica goes where none is yet; where no broker is free, a partition has one replica less."""
+    """With racks, a replica moves to a rack without one. If no broker is free, the partition has one replica less."""
 
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("two", assignments=[[1, 2], [2, 1]])

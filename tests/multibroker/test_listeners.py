@@ -1,4 +1,4 @@
-"""A broker that does not have a client's listener. Kafka 4.3.1 gave the same answers with brokers set up like these."""
+"""A broker that does not have a client's listener. Kafka 4.3.1 gives the same answers in this setup."""
 
 from collections.abc import Iterator
 
@@ -62,7 +62,7 @@ def test_partitions_and_the_cluster_are_described(wire: Wire) -> None:
 def test_a_coordinator_that_the_client_cannot_reach(cluster: ottla.Cluster, wire: Wire) -> None:
     groups = [f"g{number}" for number in range(20)]
     request = FindCoordinatorRequest(key_type=CoordinatorType.GROUP, coordinator_keys=groups)
-    wire.call(request, 4)  # makes the internal topic
+    wire.call(request, 4)  # creates the internal topic
     cluster.wait_in_sync()
     there = {group: cluster.coordinator(group) for group in groups}
     assert set(there.values()) == {1, 2, 3}

@@ -1,4 +1,4 @@
-"""Cut links: what is sent hangs, as over TCP, until the network is whole or the sender loses patience."""
+"""Network partitions: messages hang, as over TCP, until the network heals or the sender times out."""
 
 import asyncio
 from typing import Any
@@ -56,7 +56,7 @@ def test_a_request_arrives_if_the_network_heals_in_time(run: Any) -> None:
 
 
 def test_answers_hang_too(run: Any) -> None:
-    """What was asked is done on the other side, though nobody hears of it."""
+    """The other side serves the request, but its answer does not arrive."""
 
     async def scenario(cluster: Any) -> None:
         network: Network = cluster.nodes.network
@@ -80,7 +80,7 @@ def test_answers_hang_too(run: Any) -> None:
 
 
 def test_a_broker_that_dies_in_a_partition_gets_no_old_requests(run: Any) -> None:
-    """A broker that starts again does not find the requests of its former life."""
+    """A restarted broker does not get requests that were sent before the restart."""
 
     async def scenario(cluster: Any) -> None:
         network: Network = cluster.nodes.network
@@ -91,7 +91,7 @@ def test_a_broker_that_dies_in_a_partition_gets_no_old_requests(run: Any) -> Non
         await asyncio.sleep(1)
         await cluster.kill(2)
         await asyncio.sleep(1)
-        assert not asked.done, "nothing tells the other side"
+        assert not asked.done, "the other side does not notice"
         await cluster.start(2)
         cluster.heal()
         with pytest.raises(Unreachable):
@@ -109,7 +109,7 @@ def test_a_follower_fetches_as_soon_as_the_network_is_whole(run: Any, wire: Any)
         cluster.partition_network([1, "controller"], [2])
         await cluster.wait_until(lambda c: c.isr("t") == [1, 3])
         assert (await wire.produce(cluster, 1, b"a")).error_code == 0
-        await asyncio.sleep(100)  # three times it lost patience and tried again
+        await asyncio.sleep(100)  # it timed out and retried three times
         cluster.heal()
         began = now()
         await cluster.wait_in_sync()

@@ -1,4 +1,4 @@
-"""A quorum of controllers: elections, fail-over without a loss, voters that change, answers of each controller."""
+"""A quorum of controllers: elections, fail-over without loss, changes of voters, and the answers of each controller."""
 
 import asyncio
 from pathlib import Path
@@ -41,7 +41,7 @@ ON_CONTROLLERS = [
 
 
 async def agree(cluster: Any) -> None:
-    """Wait until all controllers that are up have the same committed log."""
+    """Wait until all running controllers have the same committed log."""
 
     def holds(_: Any) -> bool:
         states = [each for each in cluster.describe()["controllers"].values() if each["state"] != "down"]
@@ -81,7 +81,7 @@ def test_a_request_during_a_fail_over_is_sent_to_the_next_controller(run: Any) -
 
 
 def test_a_controller_without_a_majority_answers_nothing(run: Any) -> None:
-    """What it wrote alone is gone when it is back, and who waited for it learns that it does not lead."""
+    """Its uncommitted records are gone when it returns, and waiting requests get the error that it does not lead."""
 
     async def scenario(cluster: Any) -> None:
         former = cluster.active_controller
@@ -123,7 +123,7 @@ def test_paused_and_slow_controllers(run: Any) -> None:
 
 
 def test_a_process_that_is_busy_for_seconds_deposes_no_controller(run: Any) -> None:
-    """Applying a record takes long on each node, as many partitions on a slow disk do."""
+    """Applying a record takes long on each node, as with many partitions on a slow disk."""
 
     async def scenario(cluster: Any) -> None:
         loop: Any = asyncio.get_running_loop()
@@ -153,7 +153,7 @@ def test_a_clean_stop_hands_over_at_once(run: Any) -> None:
     run(scenario, controllers=3)
 
 
-def test_two_of_three_controllers_down_stop_changes_only(run: Any) -> None:
+def test_without_two_of_three_controllers_only_changes_stop(run: Any) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t")
         await cluster.wait_in_sync()
@@ -188,8 +188,8 @@ def test_a_cluster_starts_again_on_its_folders(tmp_path: Path) -> None:
         cluster.wait_in_sync()
 
 
-def test_snapshots_take_the_place_of_the_log(run: Any) -> None:
-    """For a controller and for a broker that were away, and with nothing else different."""
+def test_snapshots_replace_the_log(run: Any) -> None:
+    """For a controller and a broker that were away. The result is the same as with the log."""
 
     async def scenario(cluster: Any) -> None:
         await cluster.kill_controller("c3")
@@ -248,14 +248,14 @@ def test_voters_are_removed_and_added(run: Any) -> None:
         assert sorted(voters()) == [3001, 3002]
         view = await answer_of(broker, describe_quorum(), 2)
         assert [replica.replica_id for replica in view.topics[0].partitions[0].observers] == [1, 2, 3, 3003]
-        # Of two, both are needed now.
+        # Now both of the two voters are needed.
         await cluster.kill_controller("c3")
         assert (await answer_of(broker, new_topic("t"), 7)).topics[0].error_code == NONE
         await cluster.start_controller("c3")
         await agree(cluster)
         assert (await answer_of(broker, add, 1)).error_code == NONE
         assert sorted(voters()) == [3001, 3002, 3003]
-        # The leader goes, too: another one is elected.
+        # The leader is removed too: another one is elected.
         leader = cluster.nodes.active_controller
         own = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=leader.node_id, voter_directory_id=leader.broker.directory_id

@@ -46,7 +46,7 @@ def test_the_high_watermark_follows_one_fetch_later(run: Any, wire: Any) -> None
         acknowledged = asyncio.ensure_future(wire.produce(cluster, 1, b"a"))
         await asyncio.sleep(0.01)
         assert ends(cluster)[1] == 1
-        assert watermarks(cluster) == {1: 0, 2: 0, 3: 0}, "broker 2 has not said yet that it has the record"
+        assert watermarks(cluster) == {1: 0, 2: 0, 3: 0}, "broker 2 has not yet confirmed the record"
         assert not acknowledged.done()
         answer = await acknowledged
         assert (answer.error_code, answer.base_offset) == (0, 0)
@@ -89,7 +89,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_only(run: Any, wire: Any) -> N
         cluster.shrink_isr("t", remove=[2, 3])
         assert (await wire.produce(cluster, 1, b"a")).error_code == NotEnoughReplicas.code
         assert (await wire.produce(cluster, 1, b"b", acks=1)).error_code == 0
-        assert watermarks(cluster)[1] == 0, "nothing is committed by too few"
+        assert watermarks(cluster)[1] == 0, "too few replicas commit nothing"
         cluster.heal()
         await cluster.wait_in_sync()
         await settle(cluster)
@@ -133,7 +133,7 @@ def test_a_lagging_replica_leaves_the_isr_and_returns(run: Any, wire: Any) -> No
 
 
 def test_a_failed_leader_is_replaced_and_truncates_when_it_returns(run: Any, wire: Any) -> None:
-    """KIP-101: what the old leader alone had is cut off by epoch, not by its high watermark."""
+    """KIP-101: records that only the old leader had are truncated by epoch, not by its high watermark."""
 
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, 3)
@@ -154,7 +154,7 @@ def test_a_failed_leader_is_replaced_and_truncates_when_it_returns(run: Any, wir
     run(scenario)
 
 
-def test_a_follower_that_missed_several_leaders(run: Any, wire: Any) -> None:
+def test_a_follower_that_missed_several_leaders_truncates_by_epoch(run: Any, wire: Any) -> None:
     """KIP-279: with entries of an epoch that the leader never had, it steps back epoch by epoch."""
 
     async def scenario(cluster: Any) -> None:
@@ -267,7 +267,7 @@ def fetch_as(replica_id: int, replica_epoch: int, leader_epoch: int = 0) -> Any:
 
 
 def test_a_fetch_of_an_old_broker_epoch_is_refused(run: Any, wire: Any) -> None:
-    """KIP-903; and a replica that is none gets an error which makes it look again."""
+    """KIP-903. A broker that is not a replica gets an error that makes it refresh its metadata."""
 
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2)
@@ -289,7 +289,7 @@ def test_a_fetch_of_an_old_broker_epoch_is_refused(run: Any, wire: Any) -> None:
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_replicas_that_catch_up_can_be_throttled(run: Any, wire: Any, side: str) -> None:
-    """KIP-73: a new replica takes as long as the rate says; those in sync are not held back."""
+    """KIP-73: a new replica catches up at the throttled rate; replicas in sync are not throttled."""
 
     async def scenario(cluster: Any) -> None:
         make(cluster, 1, 2, **{f"{side}.replication.throttled.replicas": "*"})
@@ -307,7 +307,7 @@ def test_replicas_that_catch_up_can_be_throttled(run: Any, wire: Any, side: str)
         await cluster.wait_in_sync(timeout=3600)
         took_s = asyncio.get_running_loop().time() - began
         assert (await wire.produce(cluster, 1, b"x")).error_code == 0
-        # 200,000 bytes at 10,000 a second, the first ten seconds' worth at once.
+        # 200,000 bytes at 10,000 per second; the bytes of the first ten seconds are sent at once.
         assert 5 < took_s < 60
 
     run(scenario, settings={"replica.fetch.max.bytes": 6_000})

@@ -1,4 +1,4 @@
-"""Listeners, credentials, ACLs, tokens and quotas of a cluster: a change at one broker holds on all of them."""
+"""Listeners, credentials, ACLs, tokens and quotas of a cluster: a change on one broker applies to all of them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -77,7 +77,7 @@ async def grant(client: Client, user: str, topic: str) -> None:
     assert answer.results[0].error_code == 0
 
 
-def test_clients_are_sent_to_the_listener_that_they_came_by(tmp_path: Path) -> None:
+def test_clients_get_addresses_of_the_listener_that_they_use(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     leaf = authority.issue_cert("localhost", "127.0.0.1")
@@ -171,7 +171,7 @@ def test_delegation_tokens_are_known_to_every_broker_and_end_with_time() -> None
                 shown = await boss.ask(DescribeDelegationTokenRequest(owners=None), broker)
                 assert [token.token_id for token in shown.tokens] == [made.token_id]
                 credential = cluster.broker(broker).server.security.scram("SCRAM-SHA-256")[2](made.token_id)
-                assert credential is not None, "one may log in with it"
+                assert credential is not None, "a client can log in with it"
             cluster.clock.advance(hours=2)
             for broker in BROKERS:
                 assert cluster.broker(broker).server.metadata.delegation_tokens == {}

@@ -1,4 +1,4 @@
-"""Transactions of a cluster whose replicas are slow: writes have a time limit, and what was decided is carried out."""
+"""Transactions of a cluster with slow replicas: writes have a time limit, and decisions are carried out."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_write_of_the_coordinator_has_a_time_limit(run: Any, wire: Any) -> Non
         assert (await initialized(cluster, wire, coordinator, "payments")).error_code == CoordinatorNotAvailable.code
         slow(cluster, coordinator, followers, ms=0)
         while (await initialized(cluster, wire, coordinator, "payments")).error_code:
-            await cluster.nodes.pause(100)  # what is on the slow way arrives late
+            await cluster.nodes.pause(100)  # messages on the slow link arrive late
 
     run(scenario, settings=SETTINGS)
 
@@ -91,7 +91,7 @@ def test_a_decision_is_carried_out_although_its_client_gave_up(run: Any, wire: A
         ended = await wire.ask(
             cluster, coordinator, EndTxnRequest(transactional_id="payments", committed=True, **producer), 3
         )
-        # The end is answered when it is decided; the markers are tried again until they are written.
+        # The end is answered when it is decided; the markers are retried until they are written.
         assert ended.error_code == (CoordinatorNotAvailable.code if late == "the decision" else NONE)
         cluster.heal()
         slow(cluster, coordinator, [other, third], ms=0)

@@ -1,4 +1,4 @@
-"""What records cost: run it with `python tests/records/bench_records.py`. Best of several runs, in processor time."""
+"""The cost of records: run it with `python tests/records/bench_records.py`. Best of several runs, in processor time."""
 
 import os
 import time

@@ -97,7 +97,7 @@ def test_overlong_varints_are_refused(read, width):
 
 
 def test_known_bytes():
-    """A batch laid out by hand."""
+    """A handwritten batch."""
     record = b"\x14\x00\x00\x00\x04k1\x04v1\x00"  # length 10 as zigzag 20, no deltas, key, value, no headers
     body = struct.pack(">hiqqqhii", 0, 0, 1000, 1000, -1, -1, -1, 1) + record
     expected = struct.pack(">qiibI", 0, 9 + len(body), -1, 2, crc32c(body)) + body
@@ -186,7 +186,7 @@ def test_every_flipped_byte_after_the_crc_field_is_noticed():
         data[position] ^= 0x40
 
 
-def test_lengths_and_magics_that_cannot_be():
+def test_invalid_lengths_and_magics_are_refused():
     data = three()
     for position, value in ((11, 48), (8, 0x80), (16, 1), (16, 3)):
         broken = bytearray(data)
@@ -274,7 +274,7 @@ def test_delete_horizon_and_gaps_survive():
     assert Batch(three()).delete_horizon_ms is None
 
 
-def test_an_empty_batch_keeps_what_compaction_gives_it():
+def test_an_empty_batch_keeps_the_header_that_compaction_sets():
     batch = Batch(build_batch([], 10, codec=1, last_offset_delta=4, max_timestamp=NOW, producer_id=3, producer_epoch=0))
     assert (batch.record_count, batch.last_offset, batch.max_timestamp, batch.size) == (0, 14, NOW, HEADER_SIZE)
     assert batch.codec == 0

@@ -107,7 +107,7 @@ def test_other_libraries_read_ours(codec):
         (ZSTD, b"\x50\x2a\x4d\x18\x03\0\0\0abc" + compress(ZSTD, TEXT)),
     ],
 )
-def test_framings_of_others(codec, packed):
+def test_framings_of_other_clients_are_read(codec, packed):
     assert decompress(codec, packed) == TEXT
 
 
@@ -173,7 +173,7 @@ def test_truncation_at_every_byte(codec, magic):
             result = decompress(codec, packed[:cut], magic=magic)
         except CorruptPayload:
             continue
-        # Without any block these two streams are empty, and the record count finds it.
+        # Without any block these two streams are empty, and the check of the record count notices it.
         assert (codec, cut) in ((SNAPPY, 16), (ZSTD, 0)), cut
         assert result == b""
 
@@ -190,7 +190,7 @@ def test_garbage_is_refused_or_decoded_but_nothing_else(codec, garbage):
 
 @given(st.sampled_from(CODECS), st.data())
 @settings(deadline=None, max_examples=100)
-def test_flipped_bits_never_escape(codec, data):
+def test_flipped_bits_raise_only_the_expected_errors(codec, data):
     packed = bytearray(compress(codec, TEXT[:300]))
     packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     try:
@@ -225,7 +225,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_without_the_memory(name):
+def test_decompression_bombs_are_refused_in_little_memory(name):
     codec, bomb = BOMBS[name]
     limit = 1 << 20
     decompress(codec, compress(codec, b"warm"))
