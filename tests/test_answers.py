@@ -1,4 +1,4 @@
-"""Answers that are there at once, and replies that come later."""
+"""Answers that are available at once, and replies that arrive later."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,7 +24,7 @@ def refuse(error: KafkaError) -> str:
     return f"refused: {error.name}"
 
 
-def test_a_value_that_is_there_needs_no_event_loop() -> None:
+def test_an_available_value_needs_no_event_loop() -> None:
     assert then(2, lambda value: value + 1) == 3
     assert attempt(lambda: "here", refuse) == "here"
     assert gather(["a", "b"]) == ["a", "b"]
@@ -49,7 +49,7 @@ def test_then_continues_with_a_later_answer() -> None:
         inner: Reply[str] = Reply()
         plain, nested = reply.then(lambda value: value + 1), reply.then(lambda _: inner)
         reply.resolve(1)
-        assert not plain.done, "nothing runs in the middle of what gives the answer"
+        assert not plain.done, "no callback runs inside the code that sets the answer"
         await turns()
         assert plain.value == 2
         assert not nested.done
@@ -158,7 +158,7 @@ def test_cancelling_stops_the_work_that_an_answer_is_made_of() -> None:
     run(test)
 
 
-def test_work_that_must_end_goes_on_when_nobody_waits() -> None:
+def test_work_that_must_end_continues_without_a_waiting_task() -> None:
     async def test() -> None:
         gate: Reply[int] = Reply()
         ended = []
@@ -195,7 +195,7 @@ def test_an_awaiting_task_that_is_cancelled_cancels_the_reply() -> None:
     run(test)
 
 
-def test_nothing_goes_on_after_a_cancel() -> None:
+def test_nothing_continues_after_a_cancel() -> None:
     async def test() -> None:
         ran = []
         reply: Reply[int] = Reply()

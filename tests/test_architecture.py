@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "ottla"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
-# From left to right; a layer imports itself, what stands left of it, and the leaves.
+# From left to right: a layer imports itself, the layers to its left, and the leaves.
 LAYERS = ("wire", "records", "log", "raft", "metadata", "replication", "coordinator", "server", "http")
 LEAVES = (
     "answers",
@@ -30,7 +30,7 @@ LEAVES = (
     "re2_patterns",
     "system",
 )
-# What stands around the layers: each imports itself, the leaves, and what is listed here.
+# The parts around the layers: each imports itself, the leaves, and the parts listed here.
 OUTER = {
     "": {"embedded", "multibroker", "testing"},
     "__main__": {"cli"},
@@ -53,7 +53,7 @@ OUTER = {
         "bench",
     },
     "client": {"wire", "records"},
-    # The tours of the console run on a cluster of their own.
+    # The tours of the console run on a separate cluster.
     "console": {"wire", "records", "log", "server", "http", "client", "registry", "multibroker"},
     "embedded": {*LAYERS, "client", "console", "registry"},
     "image": {"cli", "kafka_tools"},
@@ -68,7 +68,7 @@ OUTER = {
 # Decision 5 of the architecture: below this line, time, disk, network and chance are passed in.
 BELOW_THE_RIM = (*LEAVES, "wire", "records", "log", "raft", "metadata", "replication", "coordinator")
 
-# Calls that reach for the world, and the seams that are made of them.
+# Calls that access the outside world, and the modules that may use them.
 WORLD = {
     "time": {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep"},
     "os": {
@@ -97,7 +97,7 @@ SEAMS = {
     "config/properties.py": "reads the file that the command line names, before there is a disk seam",
 }
 
-# Modules that may import inside functions, and why they may not be lazy as others are.
+# Modules that may import inside functions, and why they cannot use lazy imports.
 IMPORTS_IN_FUNCTIONS = {
     "bench/embedded.py": "measures how long the import takes",
     "bench/in_tests.py": "measures a first test, without the imports of its own client",
@@ -107,7 +107,7 @@ IMPORTS_IN_FUNCTIONS = {
 
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 90
-# What may be longer, and how long: these numbers only ever shrink.
+# What may be longer, and how long: these numbers may only shrink.
 LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
@@ -236,7 +236,7 @@ def test_lazy_modules_are_those_that_type_checkers_see() -> None:
 
 
 def test_every_part_has_its_place() -> None:
-    """A new package must be thought about: it is a layer, a leaf, or stands around the layers."""
+    """A new package needs a decision: it is a layer, a leaf, or a part around the layers."""
     assert {part_of(module) for module in MODULES} == {*LAYERS, *LEAVES, *OUTER}
 
 
@@ -307,7 +307,7 @@ def tracked_files() -> list[Path]:
 
 
 def test_the_repository_has_no_paths_outside_it() -> None:
-    """A clone stands alone: no path may lead out of it, or to the folders of one machine."""
+    """A clone is self-contained: no path may point outside it, or to the folders of one machine."""
     outside = re.compile(rb"\.\./shared|(?<![\w./-])/(?:work|root|home/[a-z]+)/[a-z.]")
     found = [
         f"{path.relative_to(ROOT)}: {match.group().decode()}"

@@ -119,8 +119,8 @@ def test_the_timer_wheel_equals_a_sorted_list(steps: list[tuple[str, int]]) -> N
         assert len(timer) == len(waiting)
 
 
-def test_cost_does_not_grow_with_the_number_that_wait() -> None:
-    """Counted, not timed: a wheel with many waiters moves no more of them than one with few for the same expiry."""
+def test_the_cost_does_not_grow_with_the_number_of_timers() -> None:
+    """Counted, not timed: for the same expiry, a wheel with many timers moves no more of them than one with few."""
     clock = ManualClock()
     timer = Timer(clock)
     for delay in range(50_000, 60_000):

@@ -1,4 +1,4 @@
-"""The documentation is true: code runs or parses, links lead somewhere, pages are fresh, the site builds."""
+"""The documentation is correct: code runs or parses, links work, generated pages are up to date, the site builds."""
 
 import ast
 import functools
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """The code of a page: what stands between fences, and what is indented."""
+    """The code of a page: fenced and indented blocks."""
     text = page.read_text()
     for language, code in re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.S | re.M):
         yield Block(page, language, code)

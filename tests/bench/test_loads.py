@@ -1,4 +1,4 @@
-"""Loads that mix or fill, each for a moment, on a broker that the test starts."""
+"""Mixed and filling loads, each for a moment, on a broker that the test starts."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_growth_leaves_the_warm_up_out():
     assert growth([1.0, 2.0, 2.0, 3.0]) == 1.5
 
 
-def test_the_cleaner_says_how_far_it_is(tmp_path):
+def test_the_cleaner_reports_its_progress(tmp_path):
     assert cleaned_up_to(tmp_path, "t") == 0
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "cleaner-offset-checkpoint").write_text("0\n2\nt2 0 5\nt 0 1234\n")

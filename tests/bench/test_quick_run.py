@@ -1,4 +1,4 @@
-"""A tiny run of the whole thing on a broker that it starts itself."""
+"""A tiny run of the whole benchmark on a broker that it starts itself."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The runner: who is measured when, what a failure does, and when another try is made."""
+"""The runner: the order of measurements, the effect of a failure, and when it retries."""
 
 from ottla.bench.model import NotMeasurable, NotServed, Size
 from ottla.bench.runner import run
@@ -64,7 +64,7 @@ def test_an_error_on_one_line_does_not_end_the_run(targets, scripted_line):
     assert results.verdicts() == {"pass": ["sound mb_s"], "miss": [], "unknown": ["broken mb_s"]}
 
 
-def test_a_line_about_ottla_alone_does_not_ask_the_others(targets, scripted_line):
+def test_a_line_about_ottla_does_not_measure_the_others(targets, scripted_line):
     line, calls = scripted_line(reference=False, bars=(), ottla=[1.0])
     measure(line, targets, repeats=1)
     assert calls == ["ottla"]

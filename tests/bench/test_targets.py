@@ -1,4 +1,4 @@
-"""Brokers by address, ports, and what /proc says."""
+"""Brokers by address, ports, and the figures of /proc."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def test_a_remote_broker_has_no_process_figures():
         target.fresh()
 
 
-def test_a_taken_port_is_passed_over():
+def test_a_port_in_use_is_skipped():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

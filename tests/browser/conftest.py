@@ -28,7 +28,7 @@ def broker() -> Iterator[ServedBroker]:
 
 @pytest.fixture
 def console_url(broker: ServedBroker, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The broker's own console; with the mark `outside` one that looks at it over the network."""
+    """The broker's own console; with the mark `outside`, one that connects to it over the network."""
     if request.node.get_closest_marker("outside") is None:
         yield broker.console_url
         return

@@ -115,7 +115,7 @@ def test_a_live_tail_shows_new_records_as_they_come(open_page: Any, broker: Any)
 
 
 def test_a_search_for_messages_has_an_address(open_page: Any, broker: Any) -> None:
-    """It survives a reload and the way back, and can be sent to others."""
+    """It survives a reload and the back button, and can be shared."""
     broker.topic("t").create(2)
     broker.topic("t").append([("k", f"v{number}") for number in range(9)], partition=1)
     page: Page = open_page("/topics/t")
@@ -205,7 +205,7 @@ def test_search_finds_a_topic_by_the_keyboard_alone(open_page: Any, broker: Any)
     expect(page.get_by_role("heading", name="payments")).to_be_visible()
 
 
-def test_the_keys_of_a_search_keep_what_they_pick_in_sight(open_page: Any, broker: Any) -> None:
+def test_the_keys_of_a_search_keep_the_selected_entry_visible(open_page: Any, broker: Any) -> None:
     for number in range(40):
         broker.topic(f"topic-{number:02}").create(1)
     page: Page = open_page("/")
@@ -363,7 +363,7 @@ def test_a_live_tail_continues_after_the_broker_was_away(open_page: Any, broker:
     expect(page.get_by_text("Live. 2 records seen")).to_be_visible()
 
 
-def test_a_live_tail_with_a_bad_filter_says_so_and_goes_on_with_a_good_one(open_page: Any, broker: Any) -> None:
+def test_a_live_tail_reports_a_bad_filter_and_continues_with_a_good_one(open_page: Any, broker: Any) -> None:
     broker.topic("orders").create(1)
     page: Page = open_page("/topics/orders")
     page.get_by_label("From").select_option("tail")

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 pytestmark = pytest.mark.browser
 
 
-def test_a_group_page_tells_why_it_rebalanced(open_page: Any, broker: Any) -> None:
+def test_a_group_page_shows_why_it_rebalanced(open_page: Any, broker: Any) -> None:
     topic = broker.topic("t")
     topic.create(1)
     topic.append(["a", "b"])

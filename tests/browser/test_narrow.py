@@ -1,4 +1,4 @@
-"""The console on a narrow page: what matters is in sight without scrolling to the side."""
+"""The console on a narrow page: the important parts are visible without horizontal scrolling."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """Large clusters in a real browser: the page stays responsive, its memory bounded, and nothing is lost silently.
 
-Continuous integration runs it with some of the numbers made smaller. `scripts/console-scale` has all of them, and
-prints what it measured.
+Continuous integration uses smaller numbers for some tests. `scripts/console-scale` uses the full numbers, and prints
+the measurements.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def watch(page: Page) -> None:
 
 
 def check(page: Page, what: str) -> None:
-    """No task kept the page from answering, and what it holds is bounded."""
+    """No task blocked the page, and its memory is bounded."""
     longest = page.evaluate("window.longest")
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
@@ -73,7 +73,7 @@ def check(page: Page, what: str) -> None:
 
 
 def run(broker: Any, work: Any) -> None:
-    """Run `work(client)` on a loop of its own: Playwright has one in this thread."""
+    """Run `work(client)` on a separate loop, because Playwright has one in this thread."""
 
     async def main() -> None:
         client = Client(broker.bootstrap)
@@ -153,7 +153,7 @@ def test_a_long_topic(open_page: Any, broker: Any) -> None:
     page.get_by_label("Offset", exact=True).fill(str(RECORDS // 2))
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_role("cell", name=f"{RECORDS // 2:,}", exact=True)).to_be_visible()
-    page.get_by_label("JSON").fill("n = -1")  # no record has it: the search stops, and says how far it came
+    page.get_by_label("JSON").fill("n = -1")  # no record matches: the search stops, and shows how far it got
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.get_by_text("records matches")).to_be_visible()
     page.goto(page.url.partition("?")[0] + "/partitions/0")

@@ -1,4 +1,4 @@
-"""The documentation site in a browser: it finds pages, and asks no other machine for anything."""
+"""The documentation site in a browser: it finds pages, and sends no request to other machines."""
 
 import http.server
 import shutil
@@ -41,7 +41,7 @@ def test_search_finds_a_page_without_outside_requests(browser: Browser, site_url
     page.goto(site_url + "/index.html")
     page.wait_for_load_state("networkidle")
     page.keyboard.press("/")
-    page.wait_for_timeout(300)  # the search box opens with an animation and takes the keys after it
+    page.wait_for_timeout(300)  # the search box opens with an animation and accepts keys after it
     page.keyboard.type("Toxiproxy")
     page.get_by_role("option", name="Testcontainers").first.wait_for(timeout=15_000)
     page.close()

@@ -1,4 +1,4 @@
-"""A cluster of brokers that answer as a test tells them: for what a single broker never does."""
+"""A cluster of brokers with scripted answers, for cases that a single broker never shows."""
 
 import asyncio
 import struct
@@ -34,7 +34,7 @@ VERSIONS = {
 
 
 class FakeCluster:
-    """Brokers with one topic `t`; `leaders` says who leads which partition, and `faults` what goes wrong."""
+    """Brokers with one topic `t`; `leaders` lists the leader of each partition, and `faults` what goes wrong."""
 
     def __init__(self, brokers: int, leaders: list[int]) -> None:
         self.leaders = leaders
@@ -44,7 +44,7 @@ class FakeCluster:
         self.logs: dict[int, list[bytes]] = {index: [] for index in range(len(leaders))}
         self.asked: list[tuple[int, str, int]] = []
         self.faults: list[Callable[[int, Any, int], Any]] = []
-        """Called with (broker, request, version); an answer, or "close", stands for the usual one."""
+        """Called with (broker, request, version); an answer, or "close", replaces the usual one."""
         self.api_versions_limit = 3
         self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()

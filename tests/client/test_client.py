@@ -1,4 +1,4 @@
-"""The client: versions, leaders that move, brokers that vanish, answers that are none."""
+"""The client: versions, leaders that move, brokers that vanish, and invalid answers."""
 
 import asyncio
 from typing import Any
@@ -47,7 +47,7 @@ def test_versions_are_negotiated(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster() as fake, Client(fake.bootstrap) as client:
             await client.metadata(["t"])
-            assert (1, "Metadata", 9) in fake.asked, "the newest that both know"
+            assert (1, "Metadata", 9) in fake.asked, "the newest that both support"
             connection = await client.connection()
             with pytest.raises(UnsupportedVersion, match="serves no DescribeConfigs"):
                 connection.version_for(DescribeConfigsRequest)
@@ -113,7 +113,7 @@ def test_retries_end_after_a_time_limit(cluster: Any, run: Any) -> None:
 
 
 def test_a_lost_answer_does_not_write_twice(cluster: Any, run: Any) -> None:
-    """The broker writes the batch and goes away before it answers: the same sequence is sent again."""
+    """The broker writes the batch and disconnects before it answers: the same sequence is sent again."""
 
     async def main() -> None:
         async with cluster() as fake, Client(fake.bootstrap) as client:
@@ -136,7 +136,7 @@ def test_a_lost_answer_does_not_write_twice(cluster: Any, run: Any) -> None:
     run(main())
 
 
-def test_acks_0_waits_for_nobody(cluster: Any, run: Any) -> None:
+def test_acks_0_waits_for_no_answer(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster() as fake, Client(fake.bootstrap) as client:
 
@@ -152,7 +152,7 @@ def test_acks_0_waits_for_nobody(cluster: Any, run: Any) -> None:
     run(main())
 
 
-def test_fetching_goes_on_after_a_broker_went_away(cluster: Any, run: Any) -> None:
+def test_fetching_continues_after_a_broker_disconnects(cluster: Any, run: Any) -> None:
     async def main() -> None:
         async with cluster(brokers=2, leaders=[1, 2]) as fake, Client(fake.bootstrap) as client:
             fake.logs[0] = [bytes(batch(b"a", b"b")), bytes(batch(b"c"))]
@@ -203,7 +203,7 @@ def test_a_damaged_batch_is_noticed(cluster: Any, run: Any) -> None:
         (b"", "closed the connection"),
     ],
 )
-def test_a_server_that_is_no_broker_is_reported(run: Any, greeting: bytes, expected: str) -> None:
+def test_a_server_that_is_not_a_broker_is_reported(run: Any, greeting: bytes, expected: str) -> None:
     async def main() -> None:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(10)
@@ -260,7 +260,7 @@ def test_aborted_transactions_are_not_seen() -> None:
 
 
 def test_murmur2_is_kafkas() -> None:
-    """Values of Kafka's own test of it."""
+    """The values are those of Kafka's own test."""
     assert murmur2(b"21") == -973932308 & 0xFFFFFFFF
     assert murmur2(b"foobar") == -790332482 & 0xFFFFFFFF
     assert murmur2(b"a-little-bit-long-string") == -985981536 & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Asking all brokers while some of them are away."""
+"""Requests to all brokers while some of them are away."""
 
 import asyncio
 from types import SimpleNamespace

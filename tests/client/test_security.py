@@ -86,7 +86,7 @@ def test_files_that_cannot_be_used_are_named(
 
 @pytest.mark.parametrize("iterations", [1, 4095, 1_000_001, 2**31])
 def test_a_broker_cannot_choose_any_number_of_iterations(iterations: int) -> None:
-    """Few make a password easy to guess for who listens, many keep the client busy."""
+    """With few iterations an eavesdropper can guess the password easily; many keep the client busy."""
     scram = Scram("SCRAM-SHA-256", "alice", "secret", "nonce")
     with pytest.raises(SaslAuthenticationFailed, match=f"{iterations} iterations"):
         scram.final(f"r=nonce-more,s=c2FsdA==,i={iterations}".encode())

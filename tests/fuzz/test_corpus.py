@@ -1,6 +1,6 @@
-"""The kept corpus through every decoder, with seeded changes; and a short run of atheris where there is one.
+"""The stored corpus through every decoder, with seeded changes, and a short run of atheris if it is installed.
 
-`scripts/fuzz` lets atheris run for as long as one likes, and adds what it finds to the corpus.
+`scripts/fuzz` runs atheris for a given time, and adds its findings to the corpus.
 """
 
 import base64
@@ -30,7 +30,7 @@ TOO_LONG_S = 20
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Damage is said in the log, a line each."""
+    """Each damage is logged in one line."""
     logger = logging.getLogger("ottla")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,7 +1,7 @@
-"""Input that is well-formed and unreasonable: bombs, counts in the billions, offsets at the ends of their range.
+"""Well-formed but unreasonable input: bombs, counts in the billions, offsets at the ends of their range.
 
-Each must be refused cheaply: with an error of its own or a closed connection, without memory or time to speak of, and
-without a trace in the log of the partition.
+Each must be refused cheaply: with its own error or a closed connection, with little memory and time, and without a
+change to the log of the partition.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def with_broker(test: Test) -> None:
 
 
 async def produce(target: Target, records: Any, topic: str = "t", version: int = 9) -> int:
-    """The error code; None for a connection that was closed."""
+    """Returns the error code, or None for a closed connection."""
     client = target.client()
     data = ProduceRequest.PartitionProduceData(index=0, records=records)
     entry = ProduceRequest.TopicProduceData(name=topic, partition_data=[data])
@@ -85,7 +85,7 @@ async def produce(target: Target, records: Any, topic: str = "t", version: int =
 
 
 def with_field(position: int, layout: str, value: int, count: int = 1, **options: Any) -> bytearray:
-    """A batch with one number of its header changed, and a checksum that fits."""
+    """A batch with one changed header field and a correct checksum."""
     data = build_batch([Record(n, 1_700_000_000_000, b"k", b"v") for n in range(count)], **options)
     struct.pack_into(layout, data, position, value)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
@@ -115,7 +115,7 @@ def test_false_batch_headers_are_refused(field: str) -> None:
                 code = await produce(target, with_field(position, layout, value, codec=codec))
                 grown = log.log_end_offset - before
                 assert grown == (0 if code else 1), f"{field}={value}: code {code}, {grown} offsets more"
-        # Whatever was let in can be read, by time as well, and after a restart.
+        # Accepted batches can be read, also by time, and after a restart.
         for one in log.batches(0):
             assert len(list(one.records())) == one.record_count == one.last_offset_delta + 1
         log.offset_for_timestamp(1)
@@ -146,7 +146,7 @@ def test_decompression_bombs(codec: int) -> None:
     assert len(payload) < LIMIT_BYTES
 
     async def test(target: Target) -> None:
-        for topic in ("t", "compacted"):  # a compacted topic looks into its records, others have no reason to
+        for topic in ("t", "compacted"):  # a compacted topic reads its records, others need not
             partition = target.broker.replicas.leader(topic, 0)
             options = partition._options = copy.copy(partition._options)
             options.max_message_bytes, options.decompressed_limit = 100 << 20, LIMIT_BYTES
@@ -208,7 +208,7 @@ def test_offsets_at_the_ends_of_their_range() -> None:
 
 
 def test_any_committed_offset_is_stored_unchanged() -> None:
-    """Kafka does not judge an offset that is committed, it only refuses metadata that is too long."""
+    """Kafka does not check a committed offset; it only refuses metadata that is too long."""
 
     async def test(target: Target) -> None:
         client = target.client()
@@ -271,7 +271,7 @@ def test_malformed_frames_close_their_connection_without_allocation(what: str) -
 
 
 def test_deep_nesting_and_wide_requests() -> None:
-    """Nothing in the protocol recurses; a request may be wide, and then costs what its bytes cost."""
+    """Nothing in the protocol is recursive. A request may be wide, and its cost is proportional to its bytes."""
 
     async def test(target: Target) -> None:
         client = target.client()

@@ -1,6 +1,6 @@
 """Tens of thousands of odd frames: the broker refuses them, one by one, and continues serving.
 
-`OTTLA_FUZZ_FRAMES=1000000` throws a million; `OTTLA_FUZZ_SEED` others.
+`OTTLA_FUZZ_FRAMES=1000000` sends a million; `OTTLA_FUZZ_SEED` chooses others.
 """
 
 import asyncio

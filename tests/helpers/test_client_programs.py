@@ -94,7 +94,7 @@ def test_a_program_with_librdkafka_runs(program: str, bootstrap: str, tmp_path: 
 
 @pytest.mark.jvm
 def test_the_spring_boot_program_is_valid_java(tmp_path: Path) -> None:
-    """Without Spring's jars, the compiler may only miss what comes from Spring."""
+    """Without Spring's jars, the compiler may report only missing names of Spring."""
     need("javac")
     command = ["javac", "-d", str(tmp_path), "-Xmaxerrs", "1000", str(PROGRAMS / "Shop.java")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

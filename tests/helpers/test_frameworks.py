@@ -1,4 +1,4 @@
-"""The examples for frameworks run, in an environment of their own, and the page shows them as they are."""
+"""The examples for frameworks run in a separate environment, and the page shows them unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENTS_PAGE = ROOT / "docs" / "clients.md"
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """The interpreter of an environment with the frameworks, which later runs find again."""
+    """The interpreter of an environment with the frameworks, which later runs reuse."""
     folder = CACHE / f"frameworks-{digest([EXAMPLES / 'requirements.txt'], sys.version)}"
     interpreter = folder / "bin" / "python"
     with locked("frameworks"):

@@ -1,4 +1,4 @@
-"""The helpers for other languages, each with its own tests, as its own users run them."""
+"""The helpers for other languages, each with its own tests, run as users run them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENVIRONMENT = {**os.environ, "OTTLA_COMMAND": f"{sys.executable} -m ottla"}
 
 @pytest.fixture
 def copied() -> Callable[[str], Path]:
-    """A copy of a helper where its tools may leave their files, which later runs find again."""
+    """A copy of a helper where its tools may write files, which later runs reuse."""
 
     def copy(name: str) -> Path:
         folder = CACHE / f"helper-{name}"
@@ -76,7 +76,7 @@ def test_java(copied: Callable[[str], Path]) -> None:
             f"{spring}.DynamicPropertySource",
         ]
         lines = "".join(f"import {name};\n" for name in imports)
-        # Not a class of tests for Maven, by its name: it is compiled only.
+        # By its name it is not a test class for Maven: it is only compiled.
         example = f"package io.github.ottla;\n\n{lines}\nabstract class Shown {{\n{shown('java')}}}\n"
         (folder / "src/test/java/io/github/ottla/Shown.java").write_text(example)
         run(["mvn", "-q", "-B", "-C", "test"], cwd=folder, env=ENVIRONMENT)

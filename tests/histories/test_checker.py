@@ -1,4 +1,4 @@
-"""The checker finds each anomaly, by its name, and nothing in sound histories."""
+"""The checker finds each anomaly by its name, and nothing in correct histories."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_sound_history_has_no_anomaly(name: str) -> None:
 def test_each_anomaly_is_found(name: str) -> None:
     found = names(*ANOMALIES[name])
     assert name in found
-    # Two of them come with others: interleaved sends are a circle of writes, too.
+    # Two of them imply others: interleaved sends are also a cycle of writes.
     assert found - {name} <= {"int-send-skip": {"G0"}, "inconsistent-offsets": {"duplicate"}}.get(name, set())
 
 
@@ -116,7 +116,7 @@ def test_without_final_reads_no_record_counts_as_unseen() -> None:
     assert names(*ANOMALIES["unseen"], final_reads=False) == set()
 
 
-def test_anomalies_that_kafka_allows_are_no_errors() -> None:
+def test_anomalies_that_kafka_allows_are_not_errors() -> None:
     for name in ALLOWED:
         verdict = check(ANOMALIES[name])
         assert name in verdict.names()

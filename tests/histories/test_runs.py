@@ -1,4 +1,4 @@
-"""Real clients under trouble, judged by the checker: a short fixed set. `scripts/histories` runs for hours."""
+"""Real clients during faults, judged by the checker: a short fixed set. `scripts/histories` runs for hours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS_MAX = 120.0
 
 
 @pytest.mark.parametrize(("target", "client", "seed"), [("broker", "mixed", 1), ("cluster", "librdkafka", 2)])
-def test_no_anomaly_under_trouble(
+def test_no_anomaly_occurs_during_faults(
     target: str, client: str, seed: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="aiokafka")  # it logs every connection that a fault ends

@@ -1,4 +1,5 @@
-"""The HTTP endpoint: bad requests, slow clients, loading with the first client, and a stop with requests under way."""
+"""The HTTP endpoint: bad requests, slow clients, loading with the first client, and a stop with requests in
+progress."""
 
 import asyncio
 import subprocess
@@ -94,7 +95,7 @@ def test_one_connection_serves_several_requests() -> None:
     assert "second" in found
 
 
-def test_a_client_that_leaves_and_a_stop_under_way() -> None:
+def test_a_client_may_disconnect_and_the_endpoint_stop_during_a_request() -> None:
     async def main() -> None:
         begun, release = asyncio.Event(), asyncio.Event()
 
@@ -120,8 +121,8 @@ def test_a_client_that_leaves_and_a_stop_under_way() -> None:
     asyncio.run(main())
 
 
-def test_a_client_that_leaves_within_its_body_is_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
-    """No traceback: anybody who reaches the port could fill the log with them."""
+def test_a_client_that_disconnects_within_its_body_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """No traceback: any client that reaches the port could fill the log with them."""
     ended = asyncio.Event()
 
     async def main() -> None:
@@ -194,7 +195,7 @@ def test_clients_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -
         idle[0][1].close()
         await idle[0][1].wait_closed()
         while not (await raw(endpoint.port, b"GET /" + HEAD + b"\r\n")).startswith(b"HTTP/1.1 200 "):
-            pass  # until the server has seen that one is gone
+            pass  # until the server has noticed that one is gone
         idle[1][1].close()
         await idle[1][1].wait_closed()
         await endpoint.stop()

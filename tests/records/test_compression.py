@@ -278,7 +278,7 @@ class CountingStream:
 
 
 def test_many_gzip_members_cost_no_more_than_their_bytes(monkeypatch):
-    """zlib copies what follows a member. If all of the rest were given each time, that would be quadratic."""
+    """zlib copies the bytes after a member. If it got the whole rest each time, the cost would be quadratic."""
     members = [gzip.compress(b"%d," % n) for n in range(5000)]
     payload = b"".join(members)
     monkeypatch.setattr(

@@ -1,4 +1,5 @@
-"""Between formats. The vectors are what Apache Kafka 3.9.1 stored, and what it answered to Fetch 1 and 2 for it."""
+"""Conversion between formats. The vectors are batches that Apache Kafka 3.9.1 stored, and its answers to Fetch 1 and 2
+for them."""
 
 import base64
 import tracemalloc
@@ -73,7 +74,7 @@ def test_down_conversion_is_that_of_kafka(magic):
 
 @given(rows, st.sampled_from((0, 1)), st.sampled_from((0, GZIP, SNAPPY, LZ4)), st.integers(0, 2**40))
 @settings(deadline=None, max_examples=50)
-def test_down_conversion_keeps_offsets_codec_and_what_the_format_can_say(values, magic, codec, base):
+def test_down_conversion_keeps_offsets_codec_and_all_fields_of_the_format(values, magic, codec, base):
     records = as_records(values, base)
     with_headers = [record._replace(headers=[("h", b"1")]) for record in records]
     data = down_convert(build_batch(with_headers, base, codec), magic)
@@ -99,7 +100,7 @@ def test_control_batches_are_dropped_and_zstd_is_refused():
         down_convert(build_batch(as_records([(NOW, b"k", b"v")]), codec=ZSTD), 1)
 
 
-def test_append_time_stays():
+def test_the_append_time_is_kept():
     records = as_records([(NOW, b"a", b"1"), (NOW + 5, b"b", b"2")])
     for codec in (0, GZIP):
         data = down_convert(build_batch(records, codec=codec, append_time_ms=NOW + 100), 1)
@@ -122,7 +123,7 @@ def test_a_partial_batch_is_left_out():
 
 
 def test_headers_are_not_built_to_be_dropped():
-    """A record with two million empty headers, 4 KB on the wire, costs an old fetch no gigabytes."""
+    """A record with two million empty headers, 4 KB on the wire, does not cost an old fetch gigabytes."""
     headers = 2_000_000
     body = b"\0\0\0\x02k\x02v" + encode_varint(headers) + b"\0\x01" * headers
     batch = pack_batch(

@@ -1,4 +1,4 @@
-"""Message formats 0 and 1, both ways against two other implementations, and what Kafka refuses."""
+"""Message formats 0 and 1, in both directions against two other implementations, and what Kafka refuses."""
 
 import contextlib
 import struct
@@ -20,7 +20,7 @@ from ottla.records.legacy import LegacyBatch, any_batches, build_message_set, en
 CODECS = (0, GZIP, SNAPPY, LZ4)
 octets = st.none() | st.binary(max_size=100)
 rows = st.lists(st.tuples(st.integers(0, 2**40), octets, octets), min_size=1, max_size=15)
-# The broken LZ4 framing needs a package there. test_conversion reads what Kafka wrote of it.
+# The broken LZ4 framing needs a package there. test_conversion reads such frames from Kafka.
 UNSUPPORTED_ELSEWHERE = {(0, LZ4)}
 NOW = 1_700_000_000_000
 
@@ -124,7 +124,7 @@ def test_format_0_has_no_timestamp_type():
     assert message.max_timestamp == -1
 
 
-def test_a_wrapper_offset_of_zero_leaves_inner_offsets_alone():
+def test_a_wrapper_offset_of_zero_does_not_change_inner_offsets():
     value = compress(GZIP, build_message_set(THREE, 1))
     (wrapper,) = message_set(encode_message(0, 1, GZIP, NOW, None, value))
     assert [record.offset for record in wrapper.records()] == [0, 1, 2]
@@ -143,7 +143,7 @@ def test_a_wrapper_offset_of_zero_leaves_inner_offsets_alone():
         (ZSTD, compress(ZSTD, build_message_set(THREE, 1))),
     ],
 )
-def test_wrappers_that_kafka_refuses(attributes, value):
+def test_wrappers_that_kafka_refuses_are_refused(attributes, value):
     (wrapper,) = message_set(encode_message(2, 1, attributes, NOW, None, value))
     with pytest.raises(InvalidRecord):
         wrapper.records()
@@ -172,7 +172,7 @@ def test_every_flipped_byte_after_the_size_is_noticed():
         data[position] ^= 0x10
 
 
-def test_sizes_and_magics_that_cannot_be():
+def test_invalid_sizes_and_magics_are_refused():
     for broken in (
         struct.pack(">qi", 0, 13) + bytes(20),
         struct.pack(">qi", 0, -1) + bytes(20),
@@ -184,7 +184,7 @@ def test_sizes_and_magics_that_cannot_be():
             list(any_batches(broken))
 
 
-def test_fields_that_run_past_their_message():
+def test_fields_that_exceed_their_message_are_refused():
     for position in (26, 32):
         data = bytearray(build_message_set(THREE[:1], 1))
         struct.pack_into(">i", data, position, 1000)

@@ -1,4 +1,4 @@
-"""Payloads read and written piece by piece: the same as at once, and never much of them in memory."""
+"""Payloads read and written piece by piece: the same result as at once, with little memory."""
 
 import tracemalloc
 from collections.abc import Callable, Iterable
@@ -30,7 +30,7 @@ def peak_of(work: Callable[[], Any]) -> int:
 
 
 def packed(payload: bytes, count: int, codec: int) -> bytearray:
-    """A batch of `count` records, whatever the payload is."""
+    """A batch with a count of `count` records and any payload."""
     return pack_batch(
         compress(codec, payload),
         count,
@@ -47,7 +47,7 @@ def packed(payload: bytes, count: int, codec: int) -> bytearray:
 
 
 def bomb(codec: int, mebibytes: int = 32) -> Batch:
-    """Many records of 20 KB that compress to next to nothing; the last one is the newest."""
+    """Many records of 20 KB that compress to almost nothing; the last one is the newest."""
     record = encode_record(Record(0, 0, b"k", bytes(20_000)), 0, 0)
     count = (mebibytes << 20) // len(record)
     return Batch(packed(record * count + encode_record(Record(0, 0, b"k", b"v"), count, 7), count + 1, codec))
@@ -69,7 +69,7 @@ def test_pieces_are_the_payload(codec: int, data: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_a_payload_cut_at_any_byte_is_an_error_in_every_way(codec: int) -> None:
+def test_a_payload_cut_at_any_byte_is_an_error_for_every_reader(codec: int) -> None:
     content = compress(codec, bytes(range(256)) * 20)
     for end in range(0, len(content), 7):
         cut = content[:end]
@@ -169,7 +169,7 @@ def test_a_bomb_is_converted_for_old_clients_as_a_stream(codec: int) -> None:
 
 
 def old_bomb(codec: int, mebibytes: int = 32) -> LegacyBatch:
-    """The same in message format 1, as the folder of an old broker may hold it."""
+    """The same in message format 1, as the folder of an old broker may contain it."""
     made = [Record(5 + n, NOW, b"k", bytes(20_000)) for n in range((mebibytes << 20) // 20_000)]
     data = build_message_set([*made, Record(5 + len(made), NOW + 7, b"k", b"v")], 1, codec)
     return LegacyBatch(data)

@@ -1,7 +1,7 @@
-"""Validation, case by case. The codes of the tables are what Apache Kafka answered to the same bytes over a raw socket:
+"""Validation, case by case. The codes of the tables are Apache Kafka's answers to the same bytes over a raw socket:
 4.3.1 for produce 3 and up, 3.9.1 (with 4.x's timestamp bound) for message sets in produce 0 to 2.
 
-Not seen there: the cases that lie exactly at a timestamp bound, which need a clock that stands still, and the marker,
+Not tested there: the cases exactly at a timestamp bound, which need a clock that stands still, and the marker,
 which Kafka's produce handler refuses before validation (TRANSACTIONAL_ID_AUTHORIZATION_FAILED).
 """
 
@@ -72,7 +72,7 @@ def three(**options):
 
 
 def patched(data, **fields):
-    """Header fields replaced; the CRC is put right unless it is one of them."""
+    """Replaces header fields and corrects the CRC, unless it is one of them."""
     data = bytearray(data)
     values = dict(zip(FIELDS, HEADER.unpack_from(data), strict=True)) | fields
     HEADER.pack_into(data, 0, *values.values())
@@ -195,7 +195,7 @@ def test_payloads(name, codec, depth):
 
 @pytest.mark.parametrize("codec", range(5))
 def test_record_sizes_that_do_not_fit_are_refused(codec):
-    """Kafka takes these when they are compressed, and stores a batch that no consumer can read; we do not."""
+    """Kafka accepts these if they are compressed, and stores a batch that no consumer can read. Ottla refuses them."""
     for change in (4, -2):
         payload = one(0) + bytes([one(1)[0] + change]) + one(1)[1:]
         assert outcome(raw(compress(codec, payload), 2, codec))[0] == InvalidRecord.code
@@ -286,7 +286,7 @@ def test_records(name, depth):
     assert outcome(data, options)[:2] == (code, bad)
 
 
-def test_structure_is_judged_before_records():
+def test_the_structure_is_checked_before_records():
     data = raw(one(0, None) + one(1, None) + b"\0", 2)
     assert outcome(data, COMPACT)[:2] == (InvalidRecord.code, [])
 
@@ -397,7 +397,7 @@ def test_bombs_are_refused_where_they_must_be_opened():
 
 
 def test_decompression_is_limited_by_the_largest_message():
-    """A maximum below the base makes a look at every record necessary, and any producer can send that."""
+    """A maximum below the base requires a check of every record, and any producer can send that."""
     options = ValidationOptions(max_message_bytes=1 << 20)
     assert options.decompressed_limit == 32 << 20
     bomb = raw(compress(ZSTD, bytes((32 << 20) + 1)), 1, ZSTD, max_timestamp=NOW - 1)
@@ -426,7 +426,7 @@ def varied(count):
 
 
 def test_the_automatic_check_reads_few_or_large_records():
-    """Few records or large ones always; many small ones only if something demands it."""
+    """It always reads few records or large ones, and many small ones only if necessary."""
 
     def short_count(records, codec=0):
         batch = Batch(build_batch(records, codec=codec))
@@ -563,7 +563,7 @@ def test_message_sets_become_one_batch(magic, codec, target):
     batch.stamp(7, 7)
 
 
-def test_message_sets_without_a_whole_message_are_no_error():
+def test_message_sets_without_a_whole_message_are_not_an_error():
     for data in (b"", build_message_set(ROWS[:1], 1)[:-1]):
         assert validate(data, PLAIN, NOW, produce_version=2) is None
         with pytest.raises(InvalidRecord):
@@ -573,7 +573,7 @@ def test_message_sets_without_a_whole_message_are_no_error():
 
 
 def test_record_errors_of_plain_messages_count_from_each_message():
-    """Each plain message is a batch of its own in Kafka, and the first bad one ends the check."""
+    """In Kafka, each plain message is a separate batch, and the first invalid one ends the check."""
     assert outcome(build_message_set(ROWS_KEYLESS, 1), COMPACT, 2)[:2] == (InvalidRecord.code, [0])
     assert outcome(build_message_set(ROWS_KEYLESS, 1, GZIP), COMPACT, 2)[:2] == (InvalidRecord.code, [1, 2])
 

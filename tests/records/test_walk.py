@@ -1,4 +1,4 @@
-"""The walk over records: it agrees with the decoder on every payload, whatever mix of runs and single records it is."""
+"""The walk over records: it agrees with the decoder on every payload, with any mix of runs and single records."""
 
 import pytest
 from hypothesis import given, settings
@@ -76,7 +76,7 @@ def test_mixes_of_runs(stretches):
 
 @given(st.integers(MIN_RUN, 200), st.integers(0, 130), st.data())
 @settings(deadline=None, max_examples=80)
-def test_a_changed_byte_is_judged_as_the_decoder_does(count, size, data):
+def test_a_changed_byte_gives_the_same_result_as_in_the_decoder(count, size, data):
     body = bytearray(payload(uniform(count, size, data.draw(st.integers(0, 3)))))
     for _ in range(data.draw(st.integers(1, 2))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
@@ -171,8 +171,8 @@ def counted_reads(monkeypatch, data, count=1):
 
 
 @pytest.mark.parametrize("headers", [HEADERS_CHECKED_MAX - 1, HEADERS_CHECKED_MAX, 2_000_000])
-def test_no_more_than_so_many_headers_are_looked_at(monkeypatch, headers):
-    """Two million empty headers are 4 KB on the wire with gzip: the walk does not take a step for each."""
+def test_the_number_of_headers_that_are_read_is_bounded(monkeypatch, headers):
+    """Two million empty headers are 4 KB on the wire with gzip: the walk does not read each of them."""
     walked, reads = counted_reads(monkeypatch, with_empty_headers(headers))
     assert walked[:4] == (0, 0, [], True)
     assert walked.saw_all_headers == (headers <= HEADERS_CHECKED_MAX)

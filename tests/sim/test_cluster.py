@@ -1,4 +1,4 @@
-"""Runs of a whole cluster from one seed each: whatever happens to its brokers, what was promised holds.
+"""Runs of a whole cluster from one seed each: it keeps its guarantees, no matter what happens to its brokers.
 
 `OTTLA_SIM_SEEDS=2000` for a long run; a seed that failed runs again with `OTTLA_SIM_SEED=123`, step by step the same.
 """
@@ -45,9 +45,9 @@ def commit_what_the_leader_has(leadership: Leadership) -> None:
 def test_a_broken_cluster_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]
 ) -> None:
-    """Clusters that acknowledge what one broker has, keep what no leader has, or copy nothing.
+    """Clusters that acknowledge records of a single broker, keep records that no leader has, or copy nothing.
 
-    Where a write needs two replicas, one that copies nothing shows first as a request without an answer.
+    If a write needs two replicas, a cluster that copies nothing shows first as a request without an answer.
     """
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises((Violation, KafkaError, Lost)):

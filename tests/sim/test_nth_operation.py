@@ -1,7 +1,7 @@
 """The N-th operation of the disk fails, once or from then on, in a scenario of everything: create, produce, roll,
-commit, compact, a transaction, stop, start. Whatever N is, what was acknowledged holds.
+commit, compact, a transaction, stop, start. For any N, all acknowledged changes are kept.
 
-By default some of the Ns are tried, `OTTLA_EVERY_OPERATION=1` tries each.
+By default some values of N are tested; `OTTLA_EVERY_OPERATION=1` tests all.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Scenario(World):
         assert not self.unhandled, self.unhandled[0]
 
     async def _restart(self) -> None:
-        """A start that fails says why; with the disk repaired the next one works."""
+        """A start that fails reports the reason. With the disk repaired, the next one works."""
         self.disk.check = self.fails
         try:
             await self._start()

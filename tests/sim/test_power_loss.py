@@ -1,9 +1,9 @@
 """The power fails before the N-th operation of the disk: produce, roll, commit, transactions, compaction, topics made
-and deleted, users changed. What was not flushed is lost in part, or zeros.
+and deleted, users changed. Unflushed data is partly lost, or becomes zeros.
 
-With every write flushed (`--fsync`) all that was acknowledged is there after the next start. Without, a broker starts,
-its logs are whole up to some point, and only what security depends on must have survived. By default some of the Ns are
-tried, `OTTLA_EVERY_OPERATION=1` tries each, with several ways in which the unflushed writes survive.
+With every write flushed (`--fsync`), all acknowledged records exist after the next start. Without it, a broker starts,
+its logs are complete up to some point, and only changes that concern security must survive. By default some of the Ns
+are tried, `OTTLA_EVERY_OPERATION=1` tries each, with several ways in which the unflushed writes survive.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class PowerFailure(PowerCut):
         super().__init__(fails_before, fsync, way)
         self.must_keep_all = fsync
         self.users: list[str] = []
-        """Those whose creation was acknowledged."""
+        """The users whose creation was acknowledged."""
         self.clients = [Producer(self, 0), Producer(self, 1), Committer(self), Transactor(self), KeyedProducer(self)]
 
     async def work(self) -> None:
@@ -61,7 +61,7 @@ class PowerFailure(PowerCut):
         await asyncio.sleep(COMPACTED_WITHIN_S)
 
     async def _administrate(self, number: int) -> None:
-        """A user, and a topic that comes and goes."""
+        """Creates a user, and creates and deletes a topic."""
         if self.survived is not None:
             return
         client = self.connect()
@@ -94,7 +94,7 @@ class PowerFailure(PowerCut):
         client.disconnect()
 
     def _check_prefix(self, topic: str, index: int, records: list[tuple[int, bytes]]) -> None:
-        """Nothing that nobody wrote, nothing twice, nothing out of order."""
+        """No unknown records, no duplicates, and no records out of order."""
         known = [write.value for write in self.history.writes if write.place == (topic, index)]
         values = [value for _, value in records]
         if len(set(values)) != len(values) or not set(values) <= set(known):
@@ -138,7 +138,7 @@ def test_the_power_may_fail_at_any_operation(fsync: bool) -> None:
 
 
 def test_the_check_notices_what_is_lost() -> None:
-    """Without a flush acknowledged records may be gone: held to the promise of a flushed log, the same runs fail."""
+    """Without a flush, acknowledged records may be lost: with the checks for a flushed log, the same runs fail."""
     broken = 0
     for fails_before in range(100, 700, 60):
         scenario = PowerFailure(fails_before, fsync=False, way=fails_before)

@@ -45,7 +45,7 @@ def quiet() -> Iterator[None]:
 
 
 class Controller:
-    """The log of a controller that is its quorum alone: what is flushed is committed."""
+    """The log of a controller that is the only voter: flushed records are committed."""
 
     def __init__(self, disk: SimDisk, clock: ManualClock) -> None:
         config = LogConfig(delete=False, retention_ms=-1, refuse_damage=True, segment_bytes=600)
@@ -163,7 +163,7 @@ class BrokerLog:
 
 
 class RegistryPowerCut(PowerCut):
-    """Schemas are registered and deleted, and settings changed, while compaction is at work on the topic."""
+    """Schemas are registered and deleted, and settings changed, while the topic is compacted."""
 
     def __init__(self, fails_before: int, fsync: bool, way: int) -> None:
         super().__init__(fails_before, fsync, way)
@@ -236,7 +236,7 @@ class RegistryPowerCut(PowerCut):
         assert all(self.registered.get(place, id_) == id_ for place, id_ in found.items()), "an id has changed"
         if self.must_keep_all:
             missing = {place for place in self.registered if place[0] not in self.deleted} - found.keys()
-            # A deletion that nobody acknowledged may have happened.
+            # A deletion that was not acknowledged may have happened.
             if not all(subject.startswith("brief") for subject, _ in missing):
                 raise Violation(f"schemas are lost: {missing}")
         await self._write(registry, "afterwards", 99)
@@ -258,7 +258,7 @@ def test_the_power_may_fail_at_any_operation_of_a_registry(fsync: bool) -> None:
 
 
 def test_the_check_notices_lost_schemas() -> None:
-    """Held to the promise of a flushed log, a registry whose records were not flushed loses some."""
+    """With the checks for a flushed log, a registry without flushes loses schemas."""
     broken = 0
     for fails_before in range(200, 300, 10):
         scenario = RegistryPowerCut(fails_before, fsync=False, way=fails_before)

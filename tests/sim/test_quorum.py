@@ -1,4 +1,4 @@
-"""Runs of a metadata quorum from one seed each. Raft's promises are checked after every step.
+"""Runs of a metadata quorum from one seed each. Raft's guarantees are checked after every step.
 
 `OTTLA_SIM_SEEDS=5000` for a long run; a seed that failed runs again with `OTTLA_SIM_SEED=123`, step by step the same.
 """

@@ -1,4 +1,4 @@
-"""Runs from one seed each: whatever the disk does and however the broker ends, its promises hold.
+"""Runs from one seed each: a broker keeps its guarantees with any disk faults and any kind of stop.
 
 `OTTLA_SIM_SEEDS=2000` for a long run; a seed that failed runs again with `OTTLA_SIM_SEED=123`, step by step the same.
 """
@@ -39,8 +39,8 @@ def acknowledge_without_flushing(log: Log, up_to_offset: int | None = None) -> N
 def test_a_broken_broker_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, mistake: Callable[..., Any]
 ) -> None:
-    """Brokers that keep what they refused, do not flush what they promise to, or flush records without their topic."""
+    """Brokers that keep refused records, do not flush as promised, or flush records without their topic."""
     monkeypatch.setattr(owner, name, mistake)
     with pytest.raises(Violation):
-        for seed in range(1, 20, 2):  # the odd ones flush, and lose their power
+        for seed in range(1, 20, 2):  # the odd ones flush, and lose power
             run_seed(seed)

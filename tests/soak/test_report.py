@@ -61,7 +61,7 @@ def test_a_life_that_is_too_short_is_not_judged() -> None:
     assert "Too short to be judged" in text(short, {}, [], [])
 
 
-def test_the_report_has_a_row_a_series_and_the_plot_a_line_a_life() -> None:
+def test_the_report_has_a_row_per_series_and_the_plot_a_line_per_life() -> None:
     lives = samples([100.0] * 30) + samples([300.0] * 30, life=2, start_s=300)
     written = text(lives, {"records": 7}, ["records: gone"], judge(lives))
     assert "| `memory_mb` | " in written

@@ -21,7 +21,7 @@ from ottla.wire.schema import Field, Message, Struct
 BITS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 TEXTS = ["", "a", "topic-1", "grüße", "日本", "x" * 126, "y" * 127, "z" * 128, "long" * 100]
 
-# The other implementations turn some numbers into richer types, which do not take every value.
+# The other implementations convert some numbers to richer types, which do not accept every value.
 TAME_INT64_MAX = 2**41
 TAME_ERROR_CODES = range(100)
 
@@ -33,7 +33,8 @@ class Samples:
         return random.Random(zlib.crc32(f"{cls.__name__}/{version}/{salt}".encode()))
 
     def make(self, cls: type[Any], version: int, chance: random.Random, tame: bool = False) -> Any:
-        """`tame` keeps to values that every implementation takes: known error codes, times within a few centuries."""
+        """`tame` uses only values that every implementation accepts: known error codes, times within a few
+        centuries."""
         values = {}
         for field in cls.FIELDS:
             if not field.exists(version):
@@ -89,7 +90,8 @@ def samples() -> Samples:
 
 
 def _same(ours: Any, theirs: Any, plain: Callable[[Any], Any], items: Callable[[Any], list[Any]], version: int) -> None:
-    """Compare field by field, in the order of the fields: the others name some of them differently."""
+    """Compare field by field, in the order of the fields: other implementations have different names for some of
+    them."""
     if isinstance(ours, Struct):
         mine = [field for field in ours.FIELDS if field.exists(version)]
         others = items(theirs)

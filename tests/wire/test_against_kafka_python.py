@@ -1,4 +1,4 @@
-"""Every request and response that kafka-python 3 has, byte for byte both ways, old versions too."""
+"""Every request and response of kafka-python 3, byte for byte in both directions, including old versions."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_messages(name: str, samples: Any, assert_same_values: Callable[..., Non
         _check(ours, theirs, version, samples, assert_same_values)
 
 
-def test_kafka_python_has_many_of_them() -> None:
+def test_kafka_python_has_many_of_the_messages() -> None:
     assert len(set(THEIRS) & set(OURS)) > 80

@@ -1,7 +1,7 @@
-"""Every message and version that kio has, byte for byte both ways.
+"""Every message and version of kio, byte for byte in both directions.
 
-kio reads what we wrote and has to see the same values; what it writes from them has to be our bytes again, and we have
-to read the same values from those.
+kio must read the same values from Ottla's bytes, and encode them to the same bytes. Ottla must read the same values
+from those.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ OURS: dict[str, type[Message]] = {
     ]
 }
 
-# In the jars, and not here.
+# In the jars, but not in Ottla.
 LEFT_OUT = {
     # `frames` reads and writes headers itself.
     "RequestHeader",
     "ResponseHeader",
-    # Requests of the ZooKeeper age; 4.3 keeps their names only.
+    # Requests of the ZooKeeper era; 4.3 keeps only their names.
     "ControlledShutdownRequest",
     "ControlledShutdownResponse",
     "LeaderAndIsrRequest",
@@ -79,7 +79,7 @@ def snake_case(name: str) -> str:
 
 
 class Reference:
-    """One message of one version, read straight from its schema."""
+    """One message of one version, interpreted directly from its schema."""
 
     def __init__(self, schema: dict[str, Any], version: int) -> None:
         self.schema = schema
@@ -211,7 +211,7 @@ class Reference:
             layout = struct.Struct(">" + FIXED[kind])
             return layout.unpack(self.take(layout.size))[0]
         if kind[0].isupper():
-            # Kafka's generated code marks null by a varint within a tag, and by a signed byte elsewhere.
+            # Kafka's generated code marks null with a varint within a tag, and with a signed byte elsewhere.
             if self.nullable(field) and self.take(1) == (b"\x00" if self.tagged(field) else b"\xff"):
                 return None
             return self.get_struct(self.inner(field))
@@ -335,7 +335,7 @@ def test_every_schema_of_kafka_is_implemented(kafka_schemas: dict[str, Any]) -> 
     assert set(kafka_schemas) - set(OURS) == LEFT_OUT
 
 
-def test_old_versions_are_here(old_kafka_schemas: dict[str, Any]) -> None:
+def test_old_versions_are_implemented(old_kafka_schemas: dict[str, Any]) -> None:
     """Everything that 3.9.1 served to clients, except for the previews of share groups, is still known."""
     for name, schema in old_kafka_schemas.items():
         if "broker" in schema.get("listeners", []) and "Share" not in name and name in OURS:

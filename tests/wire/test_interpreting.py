@@ -1,4 +1,4 @@
-"""The walk over the fields does what the compiled functions do: the same bytes, objects and refusals."""
+"""The interpreting codec does the same as the compiled functions: the same bytes, objects and refusals."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_ready_made_items() -> None:
 
 def test_frequent_messages_get_compiled_codecs() -> None:
     class Ping(Message, versions="0-4", flexible="4+"):
-        """Nobody used it before."""
+        """A message that was not used before."""
 
         name: str = string()
         number: int = int32()

@@ -39,7 +39,7 @@ ALL: dict[str, type[Message]] = {
 }
 WHOLE_CUTS = 200
 FUZZED_CHANGES = 40
-# A frame of a few hundred bytes with a count in the billions: what its decoding may take.
+# The limits for decoding a frame of a few hundred bytes with a count in the billions.
 PEAK_BYTES = 200_000
 
 
@@ -71,7 +71,7 @@ def test_cut_short_and_too_long(name: str, samples: Any) -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("length", "is_taken"), [(STRING_BYTES_MAX, True), (STRING_BYTES_MAX + 1, False)])
 def test_strings_in_requests_end_where_kafka_ends_them(length: int, is_taken: bool, compiled: bool) -> None:
-    """In versions with varints a length could say more. Kafka refuses the request then."""
+    """In versions with varints a length could be larger. Kafka refuses such a request."""
     requests: list[tuple[Message, int]] = [
         (FindCoordinatorRequest(coordinator_keys=["k" * length]), 4),
         (MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="k" * length)]), 12),
@@ -90,7 +90,8 @@ def test_strings_in_requests_end_where_kafka_ends_them(length: int, is_taken: bo
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_request_has_a_bound_on_its_elements(compiled: bool) -> None:
-    """Of all arrays together, nested ones too: bytes on the wire say little about the memory that elements take."""
+    """The bound covers all arrays together, including nested ones: the bytes on the wire say little about the memory of
+    elements."""
     name = FindCoordinatorRequest(coordinator_keys=[""] * 100)
     partition = ProduceRequest.PartitionProduceData(index=0, records=b"")
     nested = ProduceRequest(
@@ -128,7 +129,7 @@ def change(encoded: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("name", sorted(ALL))
 def test_changed_bytes(name: str, samples: Any) -> None:
-    """Whatever decodes also encodes again, and means the same."""
+    """Anything that can be decoded can be encoded again, with the same values."""
     cls = ALL[name]
     for version in telling_versions(cls):
         chance = samples.random(cls, version, salt=7)

@@ -1,4 +1,4 @@
-"""What there is, and that asking for one thing does not load all."""
+"""The list of messages, and that using one of them does not load all."""
 
 from __future__ import annotations
 

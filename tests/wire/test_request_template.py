@@ -1,4 +1,4 @@
-"""Templates of messages that repeat themselves: what is like them, and what is filled in."""
+"""Templates of repeated messages: which frames match, and what is filled in."""
 
 from struct import pack
 from typing import Any
@@ -43,14 +43,14 @@ def test_a_frame_that_differs_in_its_holes_only_is_like_the_template() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 3, 4, 7, 13, 15, 20, -1])
-def test_any_other_difference_shows(position: int) -> None:
+def test_any_other_difference_is_noticed(position: int) -> None:
     template = template_of(5, 6)
     other = bytearray(pack(">i", len(frame(5, 6))) + frame(5, 6))
     other[position] ^= 0x01
     assert template.unpack(other, 0)[::2] != template.fixed
 
 
-def test_another_group_of_the_same_length_shows() -> None:
+def test_another_group_of_the_same_length_is_noticed() -> None:
     other = frame(5, 6, group="h")
     template = template_of(5, 6)
     assert template.unpack(pack(">i", len(other)) + other, 0)[::2] != template.fixed

@@ -1,4 +1,4 @@
-"""The compiler on small messages whose bytes are written out by hand."""
+"""The compiler on small messages with handwritten bytes."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_field_outside_its_versions_is_not_encoded() -> None:
 
 def test_records_pass_through_by_reference() -> None:
     class Region:
-        """As a part of a file: it has a length, but no bytes."""
+        """Like a part of a file: it has a length, but no bytes."""
 
         def __len__(self) -> int:
             return 1000
@@ -308,12 +308,12 @@ def test_requests_replace_invalid_utf8(sent: bytes, read: str) -> None:
 @pytest.mark.parametrize(
     ("version", "data"),
     [
-        (0, b"\xff\xff" + b"\x00\x00\x00\x00"),  # null where none may be
+        (0, b"\xff\xff" + b"\x00\x00\x00\x00"),  # null where it is not allowed
         (0, b"\xff\xfe" + b"\x00\x00\x00\x00"),  # a length of -2
         (0, b"\x00\x01\xff" + b"\x00\x00\x00\x00"),  # not UTF-8
         (0, b"\x00\x03\xed\xa0\x80" + b"\x00\x00\x00\x00"),  # a lone surrogate
         (0, b"\x00\x05abc"),
-        (2, b"\x00" + b"\x00" + b"\x01" + b"\x00" + b"\x00"),  # null where none may be
+        (2, b"\x00" + b"\x00" + b"\x01" + b"\x00" + b"\x00"),  # null where it is not allowed
         (2, b"\x80\x80\x80\x80\x80\x01"),  # a varint of six bytes
         (2, b"\xff\xff\xff\xff\x0f"),  # a huge length
         (2, b"\x01\x00\x01\x00\x01\x00\x05ab"),  # a tag longer than the message
@@ -351,7 +351,7 @@ def test_a_known_tag_has_to_be_as_long_as_it_says() -> None:
 
 
 def test_a_padded_varint_is_fine() -> None:
-    """Kafka takes lengths with needless zero groups, up to five bytes; some clients reserve room that way."""
+    """Kafka accepts lengths with unnecessary zero groups, up to five bytes; some clients reserve room this way."""
     assert Strings.decode(b"\x82\x80\x80\x80\x00n" + b"\x00" + b"\x01" + b"\x00" + b"\x00", 2).name == "n"
 
 

@@ -53,7 +53,7 @@ def test_the_versions_of_a_value_live_side_by_side() -> None:
 
 
 def test_a_member_that_is_not_classic_sends_null() -> None:
-    """Kafka declares the field with a JSON null, which makes a struct the default and null something to be sent."""
+    """Kafka declares the field with a JSON null, so the default is a struct, and null has to be sent."""
     value = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
     assert value.encode(0).endswith(b"\x01\x00\x01\x00")
 

@@ -37,7 +37,7 @@ class Serving:
             [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
         )
         self.said = ""
-        """The line that told that it is ready."""
+        """The line that reports that it is ready."""
         self.host, self.port = "127.0.0.1", 0
         self._wires: list[Wire] = []
 
@@ -56,7 +56,7 @@ class Serving:
         return f"{self.host}:{self.port}"
 
     def pids(self) -> list[int]:
-        """Of the workers, in the order of their ids."""
+        """The process ids of the workers, in the order of their ids."""
         return sorted(map(int, Path(f"/proc/{self.child.pid}/task/{self.child.pid}/children").read_text().split()))
 
     def wire(self, port: int | None = None) -> Wire:
@@ -77,7 +77,7 @@ class Serving:
         return {partition.partition_index: partition.leader_id for partition in found.partitions}
 
     def finish(self) -> tuple[int, str]:
-        """Wait for the end; the exit code and what was said on stderr."""
+        """Wait for the end. Returns the exit code and the output on stderr."""
         for wire in self._wires:
             wire.close()
         self._wires.clear()
@@ -103,7 +103,7 @@ def with_pid(pid: int, number: signal.Signals) -> None:
 
 @pytest.fixture
 def gone() -> Callable[[list[int]], bool]:
-    """Whether processes end soon."""
+    """Waits a little, and returns whether the processes have ended."""
 
     def wait(pids: list[int]) -> bool:
         deadline = time.monotonic() + DEADLINE_SECONDS
@@ -116,7 +116,7 @@ def gone() -> Callable[[list[int]], bool]:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
-    """Start brokers on one folder; whatever is still running is killed at the end."""
+    """Start brokers on one folder. Those that are still running are killed at the end."""
     started: list[Serving] = []
 
     def start(workers: int, *arguments: str, ready: bool = True) -> Serving:
@@ -137,4 +137,4 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         yield started.await_ready()
     finally:
         code, errors = started.stop()
-        assert (code, errors) == (0, ""), "a stop that was not clean"
+        assert (code, errors) == (0, ""), "the stop was not clean"

@@ -76,7 +76,7 @@ def test_librdkafka_reaches_all_partitions(serving: Any, create: Callable[[int],
     reader.close()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python reads its schemas in an old way
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kafka-python uses a deprecated way to read its schemas
 def test_kafka_python_reaches_all_partitions(serving: Any, create: Callable[[int], str]) -> None:
     import kafka
 
@@ -98,7 +98,7 @@ def test_kafka_python_reaches_all_partitions(serving: Any, create: Callable[[int
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_live_on_every_worker(serving: Any, create: Callable[[int], str], protocol: str) -> None:
+def test_groups_are_coordinated_by_every_worker(serving: Any, create: Callable[[int], str], protocol: str) -> None:
     """Six groups have their coordinators on different workers; each reads partitions of all of them, and commits."""
     topic = create(3)
     producer = ck.Producer({"bootstrap.servers": serving.bootstrap})
@@ -160,7 +160,7 @@ def test_transactions_cross_workers(serving: Any, create: Callable[[int], str]) 
     assert Counter(values) == {
         f"{number}-{round_number}": 6 for number in range(6) for round_number in range(number % 2, 4, 2)
     }
-    # Every transaction of every partition is decided soon: nothing holds back who reads committed records only.
+    # Every transaction of every partition is decided soon: nothing blocks readers of committed records.
     partitions = [ck.TopicPartition(topic, index) for index in range(6)]
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
@@ -231,7 +231,7 @@ def test_transactions_survive_a_restart_with_fewer_workers(serve: Callable[..., 
 
 @pytest.mark.parametrize("coordinator", [1, 2])
 def test_the_next_start_writes_markers_that_a_kill_prevented(serve: Callable[..., Any], coordinator: int) -> None:
-    """The decision is noted by one worker, and the one that leads the partition has not heard of it."""
+    """One worker has stored the decision, but the worker that leads the partition does not know it."""
     serving = serve(2)
     admin = AdminClient({"bootstrap.servers": serving.bootstrap})
     admin.create_topics([NewTopic("t", 2, 1)])["t"].result(SECONDS)

@@ -1,4 +1,4 @@
-"""One console for all workers, which also looks into them."""
+"""One console for all workers, which also shows their internal state."""
 
 import base64
 import json
@@ -13,7 +13,7 @@ from support.console import Console
 
 
 def check_insides(console: Console) -> None:
-    """What only a worker knows is gathered from all of them."""
+    """Data that only single workers have is collected from all of them."""
     ends = {}
     for partition in range(4):
         storage = console.get(f"/topics/orders/partitions/{partition}/storage")
@@ -43,7 +43,7 @@ def check_insides(console: Console) -> None:
 
 
 def check_schemas(console: Console, registry_url: str) -> None:
-    """The console shows the registry that is served beside the workers, and decodes with it."""
+    """The console shows the registry of the same broker, and decodes records with it."""
     registry = HttpRegistry(registry_url)
     schema = {"schema": '{"type":"record","name":"Order","fields":[{"name":"id","type":"int"}]}'}
     assert registry.ask("POST", "/subjects/orders-value/versions", schema)["id"] == 1

@@ -1,4 +1,4 @@
-"""`ottla serve --workers N` with several data folders: who has what where, and a folder that fails."""
+"""`ottla serve --workers N` with several data folders: where partitions are, and a folder that fails."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Folders:
         return str(errors)
 
     def described(self) -> dict[int, dict[str, tuple[int, list[int]]]]:
-        """What each worker has of the topic t: {worker: {folder: (error, partitions)}}"""
+        """The partitions of topic t on each worker: {worker: {folder: (error, partitions)}}"""
         return {
             node: {
                 Path(found.log_dir).name: (
@@ -112,7 +112,7 @@ def test_each_worker_uses_all_folders(folders: Folders) -> None:
     before = folders.placed()
     assert {name: len(partitions) for name, partitions in before.items()} == {"one": 4, "two": 4}
     assert all(len(partitions) == 2 for each in folders.described().values() for _, partitions in each.values())
-    # A follower moves a partition, and its checkpoint goes with it.
+    # A follower moves a partition, and its checkpoint moves too.
     moving = next(index for index in before["one"] if leaders[index] == 2)
     assert move(folders.wires[2], folders.roots["two"], moving) == NONE
     assert move(folders.wires[1], folders.roots["two"], moving) != NONE, "not its own"
@@ -178,9 +178,9 @@ def test_a_folder_that_one_worker_cannot_use_is_offline_in_all(folders: Folders,
     for node, each in folders.described().items():
         assert each == {"one": (NONE, [index for index in kept if leaders[index] == node]), "two": (STORAGE, [])}
     create(folders.wires[2], "u", 4)
-    assert len(list(folders.roots["one"].glob("u-?"))) == 4, "new partitions go to the folder that is left"
+    assert len(list(folders.roots["one"].glob("u-?"))) == 4, "new partitions are placed in the remaining folder"
     errors = folders.stop()
-    assert errors.count(f"the data folder {folders.roots['two']} failed") == 2, "each worker says so once"
+    assert errors.count(f"the data folder {folders.roots['two']} failed") == 2, "each worker logs it once"
     # It is still broken, and the number of workers changes.
     folders.roots["two"].write_text("broken")
     for workers in (2, 3, 1):

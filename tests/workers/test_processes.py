@@ -1,4 +1,4 @@
-"""The life of `ottla serve --workers N`: ports, start, stop, another number of workers, and workers that die."""
+"""The lifecycle of `ottla serve --workers N`: ports, start, stop, another number of workers, and workers that crash."""
 
 from __future__ import annotations
 

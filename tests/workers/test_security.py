@@ -1,4 +1,4 @@
-"""Users, permissions and quotas on workers: what is changed through one of them holds on all of them."""
+"""Users, permissions and quotas on workers: a change through one of them applies to all."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def settings(serving: Any, user: str, password: str, mechanism: str) -> dict[str
 
 @pytest.fixture
 def secured(serve: Callable[..., Any], tmp_path: Path) -> Iterator[tuple[Any, AdminClient]]:
-    """Three workers that know `admin`, and an admin client of his; the topic `t` has a partition on each worker."""
+    """Three workers with the user `admin`, and an admin client of that user; the topic `t` has a partition on each
+    worker."""
     file = tmp_path / "server.properties"
     file.write_text(PROPERTIES)
     serving = serve(3, str(file))
@@ -96,7 +97,7 @@ def test_users_and_permissions_hold_on_all_workers(secured: tuple[Any, AdminClie
     serving, admin = secured
     set_password(admin, "alice", "first")
     granted = allow(admin, ResourceType.TOPIC, "t", AclOperation.DESCRIBE, AclOperation.WRITE)
-    # No wait: every worker has followed by the time of the answer.
+    # No wait: every worker has applied the change before the answer.
     assert outcomes(serving, "first") == [None] * PARTITIONS
     set_password(admin, "alice", "second")
     assert outcomes(serving, "second") == [None] * PARTITIONS

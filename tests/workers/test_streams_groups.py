@@ -1,4 +1,4 @@
-"""Streams groups of a broker of several processes: internal topics are made by the controller, wherever it is."""
+"""Streams groups of a broker of several processes: the controller creates the internal topics, wherever it is."""
 
 import time
 from typing import Any

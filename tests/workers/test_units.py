@@ -76,7 +76,7 @@ def leaders(image: MetadataImage, topic: str) -> list[int]:
     return [partition.leader for partition in image.topics[topic].partitions.values()]
 
 
-# -- who leads what
+# -- leaders of partitions
 
 
 def test_the_workers_of_the_last_start_keep_their_partitions() -> None:
@@ -98,8 +98,8 @@ def test_other_workers_share_each_topic_evenly(workers: list[int]) -> None:
             assert partition.replicas == partition.isr == [partition.leader]
 
 
-def test_each_broker_of_a_folder_has_a_directory_of_its_own() -> None:
-    """Apache Kafka does not start with metadata in which two have the same one."""
+def test_each_broker_of_a_folder_has_its_own_directory() -> None:
+    """Apache Kafka does not start if two brokers have the same directory in the metadata."""
     directories = [directory_of(FOLDER, 1, worker) for worker in range(1, 33)]
     assert directories[0] == FOLDER
     assert len(set(directories)) == 32
@@ -109,7 +109,7 @@ def test_each_broker_of_a_folder_has_a_directory_of_its_own() -> None:
     for record in sharing_folders(image, [1, 2, 3], [FOLDER]):
         image.replay(record, 0)
     for partition in image.topics["t"].partitions.values():
-        # Whom the change leaves its partition has it in the folder as before.
+        # A worker that keeps its partition has it in the same folder as before.
         assert partition.leader in (1, 2) or partition.directories == [directories[partition.leader - 1]]
     for record in sharing_folders(image, [1], [FOLDER]):
         image.replay(record, 0)
@@ -137,7 +137,7 @@ def test_partitions_stay_in_their_folders_when_other_workers_lead_them() -> None
         }
 
 
-def test_partitions_with_replicas_elsewhere_are_left_alone() -> None:
+def test_partitions_with_replicas_elsewhere_are_not_changed() -> None:
     image = image_of({1: FOLDER, 2: FOLDER, 7: ELSEWHERE}, {"t": [[7, 2]], "u": [[2]]})
     changes = list(sharing_folders(image, [1], [FOLDER]))
     for record in changes:
@@ -198,7 +198,7 @@ def controller_logs(disk: MemoryDisk) -> tuple[LogManager, ControllerCheckpoints
     return logs, checkpoints
 
 
-def test_the_controller_writes_what_the_others_hand_in() -> None:
+def test_the_controller_writes_the_checkpoints_of_all_workers() -> None:
     disk = MemoryDisk()
     logs, checkpoints = controller_logs(disk)
     logs.open("cluster", 1, "AAAAAAAAAAAAAAAAAAAAAA")
@@ -279,7 +279,7 @@ def test_messages_keep_their_order_however_large_they_are() -> None:
         sizes = [0, 1, 3_000_000, 5, 500_000]
         for size in sizes:
             first.send("bytes", bytes(size), {("t", 1): size})
-        await second.call("that is all")  # answered behind what was sent
+        await second.call("that is all")  # answered after what was sent
         await first.call("that is all")
         assert [(kind, len(body), offsets["t", 1]) for kind, (body, offsets) in received] == [
             ("bytes", size, size) for size in sizes
@@ -332,7 +332,7 @@ def test_the_end_of_a_worker_fails_requests_that_wait_for_it() -> None:
 
 
 def test_a_worker_that_dies_after_its_last_message_is_noticed() -> None:
-    """uvloop, which serves, tells once of a socket with an error: here the other end had something left to read."""
+    """uvloop reports a socket error only once: here the other end still had something to read."""
 
     async def run() -> None:
         left, right = socket.socketpair()
@@ -356,13 +356,14 @@ def packed(*messages: tuple[str, tuple[Any, ...]]) -> bytes:
 
 
 async def a_few_turns() -> None:
-    """What is in a socket is found in the next turn of the loop, what that schedules in the one behind it."""
+    """The loop finds the content of a socket in its next turn, and runs the resulting callbacks in the turn after
+    that."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 async def beside_a_socket() -> tuple[Link, socket.socket, list[Any]]:
-    """A link whose other end is for the test to write to, and all answers, in order."""
+    """A link to whose other end the test writes, and all answers, in order."""
     here, there = socket.socketpair()
     link, told = Link(here, 2, asyncio.get_running_loop()), []  # type: ignore[var-annotated]
     link.start(
@@ -431,7 +432,7 @@ def test_after_a_failed_poll_requests_are_sent_without_polling() -> None:
         link.ask_and_look(lambda *answer: told.append(answer), "question")
         there.sendall(packed(("answer", (1, "late")), ("answer", (2, "soon"))))
         link.ask_and_look(lambda *answer: told.append(answer), "question")
-        assert told == []  # it was there, and nobody looked
+        assert told == []  # it had arrived, but was not polled
         await a_few_turns()
         there.sendall(packed(("answer", (3, "soon"))))
         link.ask_and_look(lambda *answer: told.append(answer), "question")
@@ -464,14 +465,14 @@ def test_messages_found_by_a_poll_are_handled_before_the_end(new_loop: Callable[
         there.sendall(packed(*LAST_WORDS))
         link.ask_and_look(lambda result, error: told.append(type(error)), "question")
         there.close()
-        link._on_readable()  # it may come before what the look has left for the loop
+        link._on_readable()  # it may arrive before the messages that the poll left for the loop
         assert told == [*LAST_WORDS, LinkLost, "lost"]
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(run())
 
 
-def test_a_failing_service_is_answered_and_others_go_on() -> None:
+def test_a_failing_service_is_answered_and_others_continue() -> None:
     def service(link: Link, name: str, arguments: tuple[Any, ...]) -> Any:
         if name == "break":
             raise ZeroDivisionError
@@ -526,7 +527,7 @@ def test_a_worker_stopped_during_its_start_is_not_reported(capsys: pytest.Captur
     assert capsys.readouterr().err == ""
 
 
-def test_workers_that_end_while_the_group_stops_are_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_that_end_while_the_group_stops_are_not_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     async def main() -> _Watch:
         watch = _Watch({}, -1, lambda: None)
         watch._is_ready = True
