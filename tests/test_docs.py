@@ -74,7 +74,7 @@ def test_generated_files_are_up_to_date() -> None:
 
 @pytest.mark.slow
 def test_the_tests_on_the_pages_pass(tmp_path: Path) -> None:
-    """They run as a user's own would: in files that hold what a page shows, with the plugin that pytest finds."""
+    """They run like a user's own tests: in files with the code of a page, with the plugin that pytest finds."""
     for page in WITH_TESTS:
         code = "\n\n".join(block.code for block in blocks(page) if block.language == "python")
         if "faststream" in code:  # not installed here
@@ -138,7 +138,7 @@ def test_commands_are_what_the_command_line_takes(capsys: pytest.CaptureFixture[
     assert parsed > 50
 
 
-def test_tables_are_whole() -> None:
+def test_tables_have_no_blank_lines() -> None:
     """A blank line inside a table ends it: the rows after it would be shown as text."""
     for page in PAGES:
         text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M)

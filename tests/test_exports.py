@@ -1,4 +1,4 @@
-"""The public names, and nothing else, are what `import ottla` offers."""
+"""`import ottla` offers the public names, and nothing else."""
 
 import subprocess
 import sys

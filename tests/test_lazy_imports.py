@@ -1,4 +1,4 @@
-"""A lazy module is imported with its first use, even if every other file handle is in use."""
+"""A lazy module is imported on first use, even if every other file handle is in use."""
 
 from __future__ import annotations
 

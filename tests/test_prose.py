@@ -99,7 +99,7 @@ RIDDLES = re.compile(
 
 
 def test_names_of_tests_are_statements() -> None:
-    """Rule 7: a name says what holds, so that a stranger understands the report of a failure."""
+    """Rule 7: a name states what is true, so a new reader understands the report of a failure."""
     found = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in sorted((ROOT / "tests").rglob("test_*.py"))

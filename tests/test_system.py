@@ -1,4 +1,4 @@
-"""What other operating systems lack is replaced by what they have. Linux runs the replacements too."""
+"""Functions that other operating systems lack have replacements. Linux runs the replacements too."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Commands as users run them: in this process where that is enough, else as a child; and a real Kafka beside Ottla."""
+"""Commands as users run them: in this process if that is enough, otherwise as a child process; also on a real Kafka."""
 
 import json
 import os
@@ -22,7 +22,7 @@ COMMAND = [sys.executable, "-m", "ottla.cli.main"]
 
 @dataclass
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     raw: bytes
@@ -69,13 +69,13 @@ def ottla(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def cli(ottla: Cli, broker: Any) -> Cli:
-    """As `ottla`, on the broker that the tests share: an Ottla, or what --bootstrap names."""
+    """Like `ottla`, on the broker that the tests share: an Ottla, or the broker of --bootstrap."""
     return lambda *arguments, **options: ottla(*arguments, on=broker, **options)
 
 
 @pytest.fixture
 def child(broker: Any) -> Callable[..., Done]:
-    """A command as a process of its own, with a standard input."""
+    """A command in a separate process, with a standard input."""
 
     def run(*arguments: object, stdin: bytes = b"", on: Any = None, code: int | None = 0) -> Done:
         done = subprocess.run(
@@ -102,13 +102,13 @@ def topic(cli: Cli, unique: Callable[[str], str]) -> str:
 
 @pytest.fixture
 def eventually() -> Callable[..., Any]:
-    """Apache Kafka shows changes a moment after it acknowledged them."""
+    """Waits: Apache Kafka shows changes a moment after it has acknowledged them."""
     return wait_for
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
-    """An Apache Kafka of the tests' own. Tests write records with timestamps of years ago, which are to stay."""
+    """An Apache Kafka for the tests. It keeps records with timestamps of years ago."""
     started = Kafka(tmp_path_factory.mktemp("kafka"), "log.cleaner.backoff.ms=200", "log.retention.ms=-1")
     yield started
     started.kill()

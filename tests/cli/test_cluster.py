@@ -85,7 +85,7 @@ def test_several_brokers_are_served(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "broker-2" / "meta.properties").exists()
 
 
-def test_brokers_that_are_controllers_too(capfd: pytest.CaptureFixture[str]) -> None:
+def test_brokers_can_be_controllers_too(capfd: pytest.CaptureFixture[str]) -> None:
     serve = [sys.executable, "-m", "ottla.cli.main", "serve", "--ephemeral", "--port", "0", "--combined"]
     with subprocess.Popen(
         [*serve, "--brokers", "3", "--controllers", "3", "--control", "0", "--json"], stdout=subprocess.PIPE, text=True
@@ -175,7 +175,7 @@ def test_options_that_contradict_each_other_are_refused(
 
 
 def test_brokers_names_the_active_controller(capsys: pytest.CaptureFixture[str]) -> None:
-    """Metadata names any broker as the controller, even if the controllers are nodes of their own."""
+    """Metadata returns any broker as the controller, even if the controllers are separate nodes."""
     with ottla.serve() as alone, ottla.Cluster(2, controllers=3) as quorum:
         for cluster, wanted in ((alone, [True]), (quorum, [False, False])):
             assert main(["brokers", "--json", "-b", cluster.bootstrap]) == 0

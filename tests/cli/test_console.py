@@ -1,4 +1,4 @@
-"""`ottla console` as a process of its own."""
+"""`ottla console` in a separate process."""
 
 import json
 import subprocess

@@ -88,7 +88,7 @@ def test_two_members_share_the_partitions(cli: Any, topic: str, unique: Any, mem
     wait_for(lambda: first.partitions() == every)
     first.stop()
     cli("produce", topic, "-p", 0, "-v", "later")
-    # What both printed was committed when they left.
+    # The offsets of all printed records were committed when they left.
     assert cli("consume", topic, "-g", group, "--join", "--protocol", protocol, "-n", 1).out == "later\n"
 
 
@@ -107,7 +107,7 @@ def test_a_new_group_starts_where_from_says(cli: Any, topic: str, unique: Any) -
     assert cli("consume", topic, "-g", unique("g"), "--join", "-n", 1).out == "old\n"
 
 
-def test_a_share_group_hands_out_records(cli: Any, topic: str, unique: Any, member: Any) -> None:
+def test_a_share_group_delivers_records(cli: Any, topic: str, unique: Any, member: Any) -> None:
     group = unique("s")
     cli("configs", "set", "group", group, "share.auto.offset.reset=earliest")
     cli("produce", topic, "-p", 0, "-v", "one")

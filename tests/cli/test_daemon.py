@@ -21,7 +21,7 @@ def own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def serve(*options: object) -> subprocess.CompletedProcess[str]:
-    """As a process of its own, so that nothing here waits for the broker."""
+    """In a separate process, so that the test does not wait for the broker."""
     command = [*COMMAND, "serve", "--daemon", "--port", "0", "--no-console", *map(str, options)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

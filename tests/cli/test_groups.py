@@ -131,7 +131,7 @@ def test_members(cli: Any, topic: str, group: str, consumer: Any) -> None:
 def test_a_streams_group(
     cli: Any, broker: Any, topic: str, unique: Callable[[str], str], streams_beat: Callable[..., Any]
 ) -> None:
-    """Its members have the partitions that their tasks read; its offsets can be reset once it is empty."""
+    """Its members show the partitions that their tasks read; its offsets can be reset when it is empty."""
     name = unique("app")
     answer = streams_beat(broker, name, topic, 0)
     deadline = time.monotonic() + 60
@@ -144,7 +144,7 @@ def test_a_streams_group(
     places = [(place["topic"], place["partition"]) for place in member["partitions"]]
     assert places == [(topic, index) for index in range(len(places))]
     assert [(row["topic"], row["member"]) for row in described["offsets"]] == [(topic, "m")] * len(places)
-    # Nothing is committed, so nobody knows how far behind it is.
+    # Nothing is committed, so its lag is unknown.
     assert described["lag"] is None
     assert "lag: unknown, no partition has a committed offset" in cli("groups", "describe", name).out
     assert (

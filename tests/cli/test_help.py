@@ -43,7 +43,7 @@ def test_help_prints_on_an_ascii_terminal(words: list[str]) -> None:
 
 
 def test_commands_that_print_results_know_json() -> None:
-    # `faults` and `cluster` steer test brokers; only a list and a status are results. `context` keeps settings.
+    # `faults` and `cluster` control test brokers; only a list and a status are results. `context` keeps settings.
     silent = {"completion", "context", "faults", "cluster"}
     without = [
         level.path
@@ -82,7 +82,7 @@ def test_scripts_are_made_for_every_shell(shell: str, ottla: Any) -> None:
 
 
 def complete(script: str, *words: str) -> list[str]:
-    """What bash offers for the last word."""
+    """The completions of bash for the last word."""
     code = f"{script}\nCOMP_WORDS=({' '.join(map(repr, words))}); COMP_CWORD={len(words) - 1}; _ottla; "
     code += 'printf "%s\\n" "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
@@ -141,7 +141,7 @@ def test_help_wraps_sentences_and_keeps_examples(ottla: Any) -> None:
 
 
 def test_wrong_words_are_usage_errors(ottla: Any) -> None:
-    assert re.search(r"serve +run a broker", ottla(code=2).err), "nobody knows the commands by heart"
+    assert re.search(r"serve +run a broker", ottla(code=2).err), "the error suggests a command"
     for words, message in (
         (("topics", "list", "--xyzzy"), "ottla topics list: error: unknown option --xyzzy"),
         (("topics", "create", "t", "--configs=a"), "unknown option --configs=a; did you mean --config?"),
@@ -166,7 +166,7 @@ def test_wrong_words_are_usage_errors(ottla: Any) -> None:
     assert "'extra' is unexpected here" in ottla("completion", "bash", "extra", code=2).err
 
 
-def test_other_commands_cost_the_server_no_time() -> None:
+def test_the_server_does_not_import_other_commands() -> None:
     code = (
         "import sys; sys.argv = ['ottla', 'serve', '--help']\nfrom ottla.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"

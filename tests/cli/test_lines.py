@@ -1,4 +1,4 @@
-"""Records as lines: what is written down comes back, byte for byte."""
+"""Records as lines: written records are read back byte for byte."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_a_json_line_holds_all_of_a_record(topic, partition, offset, timestamp, 
 
 
 @given(key=st.binary(max_size=30), value=st.binary(max_size=30), form=st.sampled_from(["hex", "base64"]))
-def test_encoded_lines_come_back(key: bytes, value: bytes, form: str) -> None:
+def test_encoded_lines_are_read_back(key: bytes, value: bytes, form: str) -> None:
     line = to_plain(key, value, form, b":", b"~")
     assert b"\n" not in line
     assert from_plain(line, form, b":", b"~")[:2] == (value, key)
@@ -82,7 +82,7 @@ def test_text_stays_readable_and_bytes_are_encoded() -> None:
         ('{"value": "\\ud800"}', "surrogate"),
     ],
 )
-def test_a_line_that_is_no_record_is_reported(text: str, problem: str) -> None:
+def test_a_line_that_is_not_a_record_is_reported(text: str, problem: str) -> None:
     with pytest.raises(LineError, match=problem):
         from_json(text)
 

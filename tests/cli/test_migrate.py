@@ -1,4 +1,4 @@
-"""`ottla migrate`: nothing is lost and nothing comes twice, wherever it is interrupted."""
+"""`ottla migrate`: no record is lost or duplicated, wherever it is interrupted."""
 
 import json
 import os
@@ -25,7 +25,7 @@ START_MS = 1_700_000_000_000
 
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=5), max_size=8), st.integers(0, 5))
 def test_offsets_shift_by_what_is_missing(kept: list[list[bool]], start: int) -> None:
-    """Batches of offsets, some of which compaction removed, or all; a commit maps to the next record that is left."""
+    """Batches of offsets, some or all of which compaction removed; a commit maps to the next remaining record."""
     copy = Copy(("t", 0), start)
     survivors: list[int] = []
     offset = start
@@ -171,7 +171,7 @@ def test_a_streams_group_continues_on_the_target(
 
 
 def interrupted_until_done(source: Any, target: Any, state: Path, chance: random.Random, how: int) -> int:
-    """Start it again and again, and end it after a random while; gives how often it took."""
+    """Starts it repeatedly, and ends it after a random time. Returns how many runs it took."""
     command = [sys.executable, "-m", "ottla.cli.main", "migrate", "--to", target.bootstrap, "--state", str(state)]
     for attempt in range(1, 80):
         process = subprocess.Popen(
@@ -181,8 +181,8 @@ def interrupted_until_done(source: Any, target: Any, state: Path, chance: random
             stderr=subprocess.PIPE,
         )
         try:
-            # From less than a start of Python takes, in small steps: some interruptions meet the copying on a fast
-            # machine, and it comes to its end on a slow one.
+            # From less than the start time of Python, in small steps: some interruptions happen during the copy on a
+            # fast machine, and it still finishes on a slow one.
             process.wait(0.04 * 1.1**attempt * (0.7 + 0.6 * chance.random()))
         except subprocess.TimeoutExpired:
             process.send_signal(how)
@@ -213,7 +213,7 @@ def test_an_interrupted_migration_continues(
 def test_records_missing_from_the_state_file_are_found_at_the_target(
     ottla: Any, source: Any, start_broker: Any, tmp_path: Path, lost: int
 ) -> None:
-    """The state is written now and then; what was copied since must not be copied again."""
+    """The state is written occasionally; records copied since then must not be copied again."""
     target = start_broker(tmp_path / "target")
     state = tmp_path / "state"
     migrate(ottla, source, target, state)
@@ -227,7 +227,7 @@ def test_records_missing_from_the_state_file_are_found_at_the_target(
     check_copy(ottla, source, target)
 
 
-def test_following_until_interrupted(
+def test_a_migration_follows_until_it_is_interrupted(
     ottla: Any, source: Any, start_broker: Any, tmp_path: Path, eventually: Any
 ) -> None:
     target = start_broker(tmp_path / "target")
@@ -296,7 +296,8 @@ def test_into_apache_kafka(ottla: Any, source: Any, kafka: Any, tmp_path: Path) 
 def test_out_of_apache_kafka_with_gaps(
     ottla: Any, kafka: Any, start_broker: Any, tmp_path: Path, eventually: Any
 ) -> None:
-    """Transactions, aborted ones too, and a compacted topic: groups continue at the right record of what is left."""
+    """Transactions, including aborted ones, and a compacted topic: groups continue at the right record of those that
+    remain."""
     from confluent_kafka import Producer
 
     compact = "cleanup.policy=compact min.cleanable.dirty.ratio=0.01 max.compaction.lag.ms=1 segment.bytes=1048576"
@@ -342,7 +343,7 @@ def test_out_of_apache_kafka_with_gaps(
 @pytest.mark.jvm
 @pytest.mark.slow
 def test_the_folder_of_apache_kafka_is_read(ottla: Any, kafka: Any) -> None:
-    """After the tests above it holds transactions, compactions and copies. It is in use: its ends may be in flux."""
+    """After the tests above it contains transactions, compacted logs and copies. It is in use: its ends may change."""
     found = ottla("verify", kafka.data, "--live", "--deep", "--json", code=None).json["findings"]
     assert [f for f in found if f["severity"] == "error"] == []
     internal = [path for path in kafka.data.iterdir() if path.name.startswith("__")]
@@ -351,7 +352,7 @@ def test_the_folder_of_apache_kafka_is_read(ottla: Any, kafka: Any) -> None:
 
 
 def wait_until_same(check: Callable[[], None], timeout_s: float = 20) -> None:
-    """Settings become visible a moment after Apache Kafka acknowledged them."""
+    """Waits: settings become visible a moment after Apache Kafka has acknowledged them."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`ottla brokers` and `ottla partitions`: leaders and replicas, by the protocol."""
+"""`ottla brokers` and `ottla partitions`: leaders and replicas, through the Kafka protocol."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Names and messages come from others: they cannot forge a line of the log, and terminals do not obey them."""
+"""Names and messages from clients cannot forge a log line or control a terminal."""
 
 import io
 import json

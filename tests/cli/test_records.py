@@ -1,4 +1,4 @@
-"""`ottla produce` and `ottla consume`: what goes in comes out."""
+"""`ottla produce` and `ottla consume`: records are read as they were written."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def test_json_lines_are_replayed_without_loss(cli: Any, topic: str, unique: Any,
     assert sorted(map(str, without_places(again.lines))) == sorted(map(str, without_places(out.lines)))
 
 
-def test_lines_name_their_topic(cli: Any, topic: str, tmp_path: Path) -> None:
+def test_lines_can_contain_their_topic(cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_text(json.dumps({"topic": topic, "value": "x"}) + "\n")
     (written,) = cli("produce", "-f", "json", "-i", path, "--json").json
@@ -156,7 +156,7 @@ def test_following(broker: Any, cli: Any, topic: str) -> None:
         process.communicate()
 
 
-def test_a_closed_pipe_is_no_error(broker: Any, cli: Any, topic: str, tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(broker: Any, cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in"
     path.write_bytes((b"x" * 1000 + b"\n") * 2000)
     cli("produce", topic, "-i", path)
@@ -171,7 +171,7 @@ def test_a_closed_pipe_is_no_error(broker: Any, cli: Any, topic: str, tmp_path: 
     assert (done.stdout.strip(), done.stderr) == (b"1001", b"")
 
 
-def test_a_closed_pipe_is_no_error_for_the_list_of_benchmarks() -> None:
+def test_a_closed_pipe_is_not_an_error_for_the_list_of_benchmarks() -> None:
     # A pipe without a reader: what `| head` leaves when it ends early.
     reading, writing = os.pipe()
     os.close(reading)
@@ -181,7 +181,7 @@ def test_a_closed_pipe_is_no_error_for_the_list_of_benchmarks() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_json_lines_taken_for_text_are_noticed(cli: Any, topic: str, tmp_path: Path) -> None:
+def test_json_lines_read_as_text_are_noticed(cli: Any, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     cli("produce", topic, "-v", "x")
     path.write_bytes(cli("consume", topic, "--json").raw)
@@ -212,7 +212,7 @@ def test_a_topic_that_does_not_exist(cli: Any, unique: Callable[[str], str]) -> 
     advice = f"topic '{name}' does not exist; create it with `ottla topics create {name}`"
     assert advice in cli("produce", name, "-v", "x", code=1).err
     assert f"no topic is named '{name}'" in cli("consume", name, code=1).err
-    assert name not in cli("topics", "list", "--names").out, "asking for it must not make it"
+    assert name not in cli("topics", "list", "--names").out, "the request must not create it"
 
 
 def test_a_record_that_is_too_large(cli: Any, topic: str, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_schemas_are_registered_listed_and_printed(ottla: Any, broker: Any, file
     assert ottla("schemas", "get", "cart", "--json").json["references"][0]["subject"] == "item"
 
 
-def test_check_says_why_not(ottla: Any, broker: Any, files: Path) -> None:
+def test_check_shows_why_a_schema_is_incompatible(ottla: Any, broker: Any, files: Path) -> None:
     ottla("schemas", "register", "s", files / "order.avsc")
     assert "could be registered" in ottla("schemas", "check", "s", files / "noted.avsc").out
     done = ottla("schemas", "check", "s", files / "renamed.avsc", code=1)
@@ -113,7 +113,7 @@ def test_a_registry_is_copied_with_its_ids(ottla: Any, broker: Any, files: Path)
     assert "bad.jsonl, line 1: not what" in ottla("schemas", "import", files / "bad.jsonl", code=1).err
 
 
-def test_mistakes_are_one_line(ottla: Any, broker: Any, files: Path, tmp_path: Path) -> None:
+def test_errors_are_one_line(ottla: Any, broker: Any, files: Path, tmp_path: Path) -> None:
     (tmp_path / "schema.txt").write_text("{}")
     assert "use --type" in ottla("schemas", "register", "s", tmp_path / "schema.txt", code=2).err
     assert "cannot read" in ottla("schemas", "register", "s", tmp_path / "none.avsc", code=1).err

@@ -1,4 +1,4 @@
-"""`ottla serve` as a user meets it: the line that says where it listens, signals, and starts that cannot work."""
+"""`ottla serve` as a user sees it: the line with its address, signals, and starts that fail."""
 
 import json
 import os
@@ -134,7 +134,7 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         again = refused("--port", 0, "--metrics", taken.getsockname()[1], cwd=tmp_path)
     assert "cannot listen on 127.0.0.1:" in line
     assert again == line
-    assert not (tmp_path / "data").exists(), "nothing is touched"
+    assert not (tmp_path / "data").exists(), "no file is changed"
 
 
 def test_a_second_broker_on_the_same_folder(serve: type[Server], tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_every_example_configuration_starts(serve: type[Server], tmp_path: Path)
     examples = sorted(path for path in configs.glob("*.properties") if "keystore" not in path.read_text())
     assert len(examples) > 3
     for example in examples:
-        # As it is, but on free ports: the ones it names may be taken where the tests run.
+        # Unchanged, but on free ports, because its own ports may be in use.
         free = tmp_path / example.name
         free.write_text(re.sub(r"(://[\w.]*):\d+", r"\1:0", example.read_text()))
         server = serve(free, "--data", tmp_path / example.stem)
@@ -280,7 +280,7 @@ def console_of(server: Server) -> str | None:
 
 
 def test_a_broker_ends_with_its_parent(tmp_path: Path) -> None:
-    """The parent starts a broker, tells its process id and where it listens, and ends without a word to it."""
+    """The parent starts a broker, prints its process id and address, and ends without stopping it."""
     code = (
         "import subprocess, sys;"
         "child = subprocess.Popen([*sys.argv[1:], '--exit-with-parent'], stdout=subprocess.PIPE, text=True);"

@@ -1,4 +1,4 @@
-"""What `ottla serve` sets up before it is ready, and the commands that wait for it, make users and write rules."""
+"""What `ottla serve` sets up before it is ready, and the commands that wait for it, create users and write ACLs."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
 
 @pytest.mark.parametrize("way", [[], ["--control", 0], ["--brokers", 3]])
-def test_topics_and_records_are_there_when_serve_is_ready(
-    serve: Serve, ottla: Any, tmp_path: Path, way: list[Any]
-) -> None:
+def test_topics_and_records_exist_when_serve_is_ready(serve: Serve, ottla: Any, tmp_path: Path, way: list[Any]) -> None:
     seed = tmp_path / "seed.jsonl"
     lines = [{"topic": "orders", "key": f"k{n}", "value": f"v{n}", "headers": {"h": "x"}} for n in range(600)]
     lines += [{"topic": "new", "partition": 2, "value": "there", "timestamp": 1_700_000_000_000}]

@@ -1,4 +1,4 @@
-"""In a real terminal, a pseudo-terminal that is: colours, progress, questions; and none of it elsewhere."""
+"""In a pseudo-terminal: colours, progress and questions, and none of them elsewhere."""
 
 import os
 import pty
@@ -36,7 +36,7 @@ class Terminal:
             if select.select([self.master], [], [], 0.1)[0]:
                 try:
                     self.text += os.read(self.master, 65536).decode()
-                except OSError:  # how Linux says that the other side is closed
+                except OSError:  # how Linux reports that the other side is closed
                     break
         return self.text
 
@@ -78,7 +78,7 @@ def test_records_are_printed_without_control_characters(in_terminal: Any, cli: A
     cli("produce", topic, "-k", "key", "-H", "h=1", "-v", "\x1b]0;title\x07text")
     code, text = in_terminal("consume", topic, NO_COLOR="1").end()
     assert code == 0
-    assert "key  [h=1]  \\x1b]0;title\\x07text" in text, "a record must not steer the terminal"
+    assert "key  [h=1]  \\x1b]0;title\\x07text" in text, "a record must not control the terminal"
     assert in_terminal("consume", topic, "-f", "raw", NO_COLOR="1").end()[1].startswith("\x1b]0;title\x07text")
 
 
@@ -96,10 +96,10 @@ def test_a_progress_bar(in_terminal: Any, cli: Any, topic: str, tmp_path: Path) 
     assert "consume" in text
     assert "100%" in text
     assert (tmp_path / "out").stat().st_size == path.stat().st_size
-    assert cli("produce", topic, "-i", path).err == "", "no bar where nobody looks"
+    assert cli("produce", topic, "-i", path).err == "", "no bar without a terminal"
 
 
-def test_it_asks_before_a_pattern_deletes(in_terminal: Any, cli: Any, topic: str) -> None:
+def test_deleting_by_pattern_asks_for_confirmation(in_terminal: Any, cli: Any, topic: str) -> None:
     terminal = in_terminal("topics", "delete", f"{topic[:-2]}*")
     assert "delete 1 topic with" in terminal.read(lambda text: "[y/N]" in text)
     terminal.answer("n\n")

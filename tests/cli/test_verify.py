@@ -1,4 +1,4 @@
-"""`ottla verify` and `ottla dump-log`: a sound folder has no finding, and every kind of damage has one."""
+"""`ottla verify` and `ottla dump-log`: an intact folder has no findings, and every kind of damage has one."""
 
 import errno
 import io
@@ -117,7 +117,7 @@ def test_damage_in_the_middle_of_the_log(ottla: Any, partition: Path) -> None:
     assert ("error", path.name) in [(s, n) for s, n, problem in findings(ottla, partition) if "torn tail" in problem]
 
 
-def test_zeros_at_the_end_are_called_so(ottla: Any, partition: Path) -> None:
+def test_zeros_at_the_end_are_reported_as_such(ottla: Any, partition: Path) -> None:
     path = logs(partition)[-1]
     path.write_bytes(path.read_bytes() + bytes(1000))
     ((severity, _, problem),) = findings(ottla, partition)
@@ -226,7 +226,7 @@ def test_producer_snapshots(ottla: Any, partition: Path) -> None:
     ((severity, name, problem),) = findings(ottla, partition)
     assert (severity, name) == ("warning", snapshots[0].name)
     assert "checksum" in problem
-    # A valid snapshot of another moment: what it says is not what the log says.
+    # A valid snapshot of another moment, which contradicts the log.
     shutil.copy(snapshots[-1], snapshots[0])
     assert any("which comes later" in problem for _, _, problem in findings(ottla, partition))
     shutil.copy(snapshots[1], snapshots[-1])
@@ -264,14 +264,14 @@ def test_leftovers(ottla: Any, partition: Path, suffix: str, expected: str) -> N
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])
-def test_files_that_are_no_part_of_the_log(ottla: Any, partition: Path, suffix: str) -> None:
+def test_files_that_are_not_part_of_the_log_are_reported(ottla: Any, partition: Path, suffix: str) -> None:
     (partition / f"notes.{suffix}").write_bytes(b"x")
     (partition / f"7.{suffix}").write_bytes(b"x")
     assert findings(ottla, partition) == []
 
 
-def test_files_that_wait_for_deletion_are_no_finding(ottla: Any, partition: Path) -> None:
-    """Retention and deleted topics leave such files for a minute, a stop within it until the next start."""
+def test_files_that_wait_for_deletion_are_not_a_finding(ottla: Any, partition: Path) -> None:
+    """Retention and deleted topics leave such files for a minute, or until the next start after a stop."""
     (partition / f"{logs(partition)[0].name}.deleted").write_bytes(b"x")
     shutil.copytree(partition, partition.parent / f"gone-0.{'a' * 32}-delete")
     (partition.parent / "meta.properties").write_text(
@@ -284,7 +284,7 @@ def test_files_that_wait_for_deletion_are_no_finding(ottla: Any, partition: Path
 
 
 def test_snapshots_know_batches_that_compaction_removed(ottla: Any, partition: Path) -> None:
-    """One stands where a segment ended, another in the middle of the gap."""
+    """One is at the end of a segment, another in the middle of the gap."""
     second, third = logs(partition)[1:3]
     shutil.copy(partition / f"{second.stem}.snapshot", partition / f"{int(second.stem) + 1:020d}.snapshot")
     for kind in ("log", "index", "timeindex", "txnindex"):

@@ -1,4 +1,4 @@
-"""Times, durations, partitions and places in words; tables and numbers for people."""
+"""Times, durations, partitions and positions as text; tables and numbers for people."""
 
 import pytest
 

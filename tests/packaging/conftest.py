@@ -30,7 +30,7 @@ def wheel(dist: list[Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def index(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to install from without a network. Only wheels are taken: nobody needs a compiler."""
+    """A folder to install from without a network. It contains only wheels, so no compiler is needed."""
     folder = tmp_path_factory.mktemp("index")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--dest", folder, wheel]
     subprocess.run(command, check=True)

@@ -133,7 +133,7 @@ def test_the_action_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
 
 
 def _started_by_the_entry_point(entry_point: Path, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
-    """As a container's first process does it: what the script starts must outlive it, and its words must be run."""
+    """Like a container's first process: processes that the script starts must outlive it, and its command must run."""
     command = [entry_point, "echo", "the container continues"]
     return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=60, check=True)
 

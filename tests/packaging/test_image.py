@@ -30,7 +30,7 @@ Start = Callable[..., Container]
 
 @pytest.fixture
 def start(image: Path, tmp_path: Path) -> Iterator[Start]:
-    """`start(command, env)`: a container of the image, with a file system of its own."""
+    """`start(command, env)`: a container of the image, with its own file system."""
     started: list[Container] = []
 
     def run(command: list[str], env: dict[str, str], **options: Any) -> Container:

@@ -1,4 +1,4 @@
-"""Kafka's tools by Ottla print what Kafka's own print: both are run on the same broker."""
+"""Ottla's versions of Kafka's tools print the same as Kafka's own: both run on the same broker."""
 
 import re
 import subprocess
@@ -77,7 +77,7 @@ def _reader(bootstrap: str, group: str, settings: dict[str, str]) -> Consumer:
 
 @pytest.fixture
 def tool(server: list[str], capfd: pytest.CaptureFixture[str]) -> Tool:
-    """Ours: what it prints on standard output."""
+    """Runs Ottla's tool. Returns its standard output."""
 
     def run(name: str, *words: str, code: int = 0) -> str:
         capfd.readouterr()
@@ -89,7 +89,7 @@ def tool(server: list[str], capfd: pytest.CaptureFixture[str]) -> Tool:
 
 
 def run(name: str, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    """Ours in its own process, with something on standard input."""
+    """Runs Ottla's tool in its own process, with a standard input."""
     command = [sys.executable, "-m", "ottla.kafka_tools", name, *words]
     return subprocess.run(command, input=given, capture_output=True, text=True, timeout=60, check=False)
 
@@ -238,7 +238,7 @@ def test_refusals_of_groups(tool: Tool) -> None:
     assert lines[5].startswith(f"orders          0          Error: {java}.GroupSubscribedToTopicException: Deleting")
 
 
-def test_no_groups_are_no_output(capfd: pytest.CaptureFixture[str]) -> None:
+def test_without_groups_there_is_no_output(capfd: pytest.CaptureFixture[str]) -> None:
     with ottla.serve() as broker:
         assert main(["kafka-consumer-groups", "--list", "--bootstrap-server", broker.bootstrap]) == 0
     assert capfd.readouterr().out == ""
@@ -358,12 +358,12 @@ def test_health_checks(tool: Tool) -> None:
     assert "Produce(0): 0 to " in tool("kafka-broker-api-versions")
 
 
-def test_a_broker_that_is_not_there_is_exit_code_1(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_broker_gives_exit_code_1(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["kafka-cluster.sh", "cluster-id", "--bootstrap-server", "127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in capfd.readouterr().err
 
 
-def test_a_tool_that_is_not_here_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_tool_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["kafka-mirror-maker.sh"]) == 1
     assert "there is no tool 'kafka-mirror-maker'" in capfd.readouterr().err
 

@@ -1,4 +1,4 @@
-"""What the image and a release install is locked by hashes, and pip refuses anything else."""
+"""The packages of the image and of a release are locked by hashes, and pip refuses all others."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def locked(path: Path) -> dict[str, Requirement]:
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
 def test_each_package_has_one_version_and_hashes_and_no_address(path: Path) -> None:
-    """Hashes are the same on every index and mirror; an address would be that of one of them."""
+    """Hashes are the same on every index and mirror; an address belongs to only one of them."""
     lines = path.read_text().splitlines()
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith(" "):

@@ -1,4 +1,4 @@
-"""What is optional may be missing: the broker serves without it, and says what to install when it is needed."""
+"""Optional packages may be missing: the broker works without them, and reports what to install when one is needed."""
 
 import json
 import subprocess

@@ -34,7 +34,7 @@ def run(*command: object, env: dict[str, str], cwd: Path) -> str:
 
 
 def serves(command: Sequence[object], env: dict[str, str], cwd: Path) -> None:
-    """The broker that a command starts answers a client, and stops when it is asked to."""
+    """The broker that a command starts answers a client, and stops on request."""
     words = [*map(str, command), "serve", "--port", "0", "--ephemeral", "--json"]
     with subprocess.Popen(words, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
@@ -114,7 +114,8 @@ def test_the_sdist_builds_the_same_wheel(dist: list[Path], wheel: Path, tmp_path
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """That any user can enter. Those of pytest are closed, and each pytest that starts closes the outer one again."""
+    """A folder that any user can enter. pytest's own folders are private, and each new pytest makes the outer one
+    private again."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -142,7 +143,7 @@ def test_a_broker_installed_with_pip_serves(index: Path, public_folder: Path, ba
 
 
 def _as_nobody() -> list[str]:
-    """A prefix that gives up root, where the tests run as root."""
+    """A command prefix that drops root, if the tests run as root."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return []
     return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

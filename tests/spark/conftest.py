@@ -22,7 +22,7 @@ import pytest
 from support.waiting import wait_for
 
 if find_spec("numpy") is None or find_spec("pyarrow") is None or find_spec("pyspark") is None:
-    collect_ignore_glob = ["test_*.py"]  # scripts/test installs them; scripts/test fast does without
+    collect_ignore_glob = ["test_*.py"]  # scripts/test installs them; scripts/test fast does not
 
 WAIT_S = 120
 # These JVMs live for seconds or minutes, and would spend half of their CPU time on optimising code that soon ends.
@@ -79,7 +79,7 @@ def data_folder(broker: Any) -> Path:
 
 @pytest.fixture(scope="session")
 def until() -> Callable[..., Any]:
-    """Waits for a condition, and gives what it gave: `until(lambda: query.lastProgress)`."""
+    """Waits for a condition, and returns its result: `until(lambda: query.lastProgress)`."""
 
     def wait(condition: Callable[[], Any], what: object = "the condition", timeout_s: float = WAIT_S) -> Any:
         return wait_for(condition, what, timeout_s)
@@ -89,7 +89,8 @@ def until() -> Callable[..., Any]:
 
 @pytest.fixture
 def kill_after(until: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
-    """`kill_after(command, condition, chance)`: runs a command, and ends it with SIGKILL at some moment after that."""
+    """`kill_after(command, condition, chance)`: runs a command, and ends it with SIGKILL at some moment after the
+    condition holds."""
 
     def run(command: list[str], condition: Callable[[], bool], chance: random.Random) -> None:
         path = tmp_path / "killed.log"
@@ -100,7 +101,7 @@ def kill_after(until: Callable[..., Any], tmp_path: Path) -> Callable[..., None]
             try:
                 until(lambda: condition() or child.poll() is not None, "the condition", 900)
                 assert child.poll() is None, path.read_text()
-                # Where in the next batch it strikes is up to chance.
+                # The position in the next batch is random.
                 until(lambda: chance.random() < 0.1, "luck")
             finally:
                 with contextlib.suppress(ProcessLookupError):
@@ -112,13 +113,13 @@ def kill_after(until: Callable[..., Any], tmp_path: Path) -> Callable[..., None]
 
 @pytest.fixture(scope="session")
 def finish() -> Callable[[Any], list[int]]:
-    """Starts a stream, waits for its end, and gives the sizes of its micro-batches that had records."""
+    """Starts a stream, waits for its end, and returns the sizes of its micro-batches that had records."""
 
     def run(writer: Any) -> list[int]:
         for left in (4, 3, 2, 1, 0):
             query = writer.start()
             try:
-                assert query.awaitTermination(300), "the stream has no end"
+                assert query.awaitTermination(300), "the stream did not end"
             except Exception as error:
                 # Spark gives a Python process ten seconds to start, which a starved machine does not keep. Nothing of
                 # the query has happened by then.
@@ -141,7 +142,7 @@ def admin(broker: Any) -> Any:
 
 @pytest.fixture
 def make_topic(admin: Any, unique: Callable[[str], str]) -> Callable[..., str]:
-    """`make_topic(partitions=3, **configs)`: creates a topic with a name of its own, and gives the name."""
+    """`make_topic(partitions=3, **configs)`: creates a topic with a unique name, and returns the name."""
     from confluent_kafka.admin import NewTopic
 
     def make(partitions: int = 1, name: str | None = None, **configs: Any) -> str:
@@ -155,7 +156,8 @@ def make_topic(admin: Any, unique: Callable[[str], str]) -> Callable[..., str]:
 
 @pytest.fixture
 def send(broker: Any) -> Callable[..., None]:
-    """`send(topic, [(key, value), …], partition=0, headers=…, **client_settings)`; all is acknowledged at its end."""
+    """`send(topic, [(key, value), …], partition=0, headers=…, **client_settings)`; all records are acknowledged when it
+    returns."""
     from confluent_kafka import Producer
 
     def go(topic: str, records: Any, partition: int = 0, timestamp: int = 0, headers: Any = None, **more: Any) -> None:
@@ -199,7 +201,7 @@ def compiled_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., Any]) -> Iterator[str]:
-    """The address of a standalone Spark cluster: a master and a worker, each a process of its own."""
+    """The address of a standalone Spark cluster: a master and a worker, each in its own process."""
     import pyspark
 
     home, folder = Path(pyspark.__file__).parent, tmp_path_factory.mktemp("spark-cluster")
@@ -207,7 +209,7 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory, until: Callable[..., 
     running: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, pattern: str, *arguments: str) -> re.Match[str]:
-        """A part of the cluster, once a line of its log says that it is there."""
+        """Starts a part of the cluster, and waits for the log line that shows that it is ready."""
         log = folder / f"{name.rpartition('.')[2]}.log"
         environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]

@@ -1,4 +1,4 @@
-"""The same session on a standalone Spark cluster: a master, a worker and a driver, each a process of its own."""
+"""The same session on a standalone Spark cluster: a master, a worker and a driver, each in its own process."""
 
 from __future__ import annotations
 

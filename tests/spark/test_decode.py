@@ -85,7 +85,7 @@ def test_any_records(groups: Any, start: int, length: int, least_ms: int, with_h
 @settings(deadline=None, max_examples=150)
 @given(RECORDS.filter(bool), st.data())
 def test_damage_is_never_decoded_differently(entries: Any, data: Any) -> None:
-    """Whatever the bytes say, the fast way gives what the plain one gives, or its error."""
+    """For any bytes, the fast decoder returns the result of the plain one, or its error."""
     made = make_batch(entries)
     for _ in range(data.draw(st.integers(1, 3))):
         made[data.draw(st.integers(61, len(made) - 1))] = data.draw(st.integers(0, 255))

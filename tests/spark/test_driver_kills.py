@@ -25,7 +25,7 @@ import ottla.spark
 from support.tables.other_engines import arrow
 
 KILLS = {"ottla": 12, "kafka": 8}
-"""By source, which decides who writes the files: our own tasks, or Spark."""
+"""By source, which decides what writes the files: Ottla's tasks, or Spark."""
 SENT = 1000
 """For each driver and partition: more than it can do before it is killed."""
 AT_ONCE = 60
@@ -34,7 +34,7 @@ COMMAND = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run"]
 
 
 class Driver:
-    """A process of its own with all of its children."""
+    """A separate process with all of its children."""
 
     def __init__(self, file: Path, master: str, classes: str) -> None:
         environment = {**os.environ, "SPARK_SUBMIT_OPTS": f"{os.environ['SPARK_SUBMIT_OPTS']} {classes}"}
@@ -52,7 +52,7 @@ class Driver:
             )
 
     def check(self) -> bool:
-        """That it has not ended by itself."""
+        """Checks that it has not ended by itself."""
         assert self._child.poll() is None, self.log.read_text()
         return True
 
@@ -95,7 +95,7 @@ def shared_classes(folder: Path, start: Any, until: Any) -> str:
 
 @pytest.fixture
 def drivers() -> Iterator[list[Driver]]:
-    """Those that were started. They end with the test, even if it fails."""
+    """The started drivers. They end with the test, even if it fails."""
     found: list[Driver] = []
     yield found
     for driver in found:

@@ -50,7 +50,7 @@ def processes() -> Any:
 
 
 def rows_of(root: str | Path, name: str) -> list[tuple[int, int, bytes, str]]:
-    """Read by the format's own library, which knows nothing of pipelines."""
+    """The rows, read by the format's own library, which does not know pipelines."""
     import pyarrow.dataset
 
     columns = ["partition", "offset", "value", "topic"]
@@ -105,7 +105,7 @@ def test_a_writer_that_is_killed(name: str, processes: Any, tmp_path: Path) -> N
             except EOFError:
                 break
         here.close()
-    # Everything that was confirmed to a writer is there, once.
+    # All records that were confirmed to a writer exist, once.
     assert set(commits.values()) <= {1}
     with tables.open_table(LocalStore(root), KINDS[name]) as table:
         reached = table.state.marks[tables.TOPIC, 0]
@@ -236,7 +236,7 @@ def test_other_engines_compact_while_a_delta_table_grows(tmp_path: Path) -> None
 
 
 def test_a_delta_log_that_was_cleaned_up(tmp_path: Path) -> None:
-    """Behind many commits of other engines: the copy beside the table is asked, if it is the newest."""
+    """After many commits of other engines: the copy next to the table is used, if it is the newest."""
     from deltalake import DeltaTable
 
     root = tmp_path / "t"
@@ -295,7 +295,7 @@ def test_an_iceberg_table_whose_snapshots_expire_and_roll_back(name: str, tmp_pa
 
 @OPEN
 def test_files_trade_places(name: str, tmp_path: Path) -> None:
-    """What compaction commits: readers see the rows once, and the marks stay."""
+    """As compaction commits them: readers see the rows once, and the offsets stay."""
     root = str(tmp_path / "t")
     with tables.open_table(LocalStore(root), KINDS[name]) as table:
         tables.advance(table, 6, 1)

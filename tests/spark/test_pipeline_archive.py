@@ -1,4 +1,4 @@
-"""Archives: each offset in exactly one file, whatever the topic holds and whenever the driver dies."""
+"""Archives: each offset is in exactly one file, for any topic content and whenever the driver dies."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_records_that_retention_removed(
 
 
 @pytest.mark.parametrize("source", ["kafka", "ottla"])
-def test_records_that_retention_removes_under_way(
+def test_records_that_retention_removes_during_a_run_are_reported(
     source: str,
     spark: Any,
     broker: Any,
@@ -340,7 +340,7 @@ def test_topics_that_were_deleted_or_created_again(
     assert len(archived(spark, out)) == 3
 
 
-def test_a_topic_that_is_made_again_under_way(
+def test_a_topic_that_is_recreated_during_a_run_ends_the_run(
     spark: Any,
     broker: Any,
     admin: Any,

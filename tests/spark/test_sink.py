@@ -17,7 +17,7 @@ def sink(broker: Any) -> dict[str, str]:
 
 
 def read(spark: Any, broker: Any, topic: str) -> list[Any]:
-    """With the official connector, so that both ends are not ours."""
+    """Reads with the official connector, so that the two ends are different implementations."""
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "includeHeaders": "true"}
     frame = spark.read.format("kafka").options(**options).load()
     return sorted(frame.collect(), key=lambda row: (row.partition, row.offset))

@@ -1,4 +1,4 @@
-"""`format("ottla")` gives what the official connector gives, over the wire and from files."""
+"""`format("ottla")` returns the same as the official connector, over the wire and from files."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_partitions_that_come_later(
 
 
 def test_files_of_a_broker_that_was_stopped(spark: Any, finish: Any, start_broker: Any, tmp_path: Path) -> None:
-    """Nobody runs: the folder alone tells what may be read."""
+    """No broker runs: only the folder shows what may be read."""
     from confluent_kafka import Producer
 
     broker = start_broker(num_partitions=2)

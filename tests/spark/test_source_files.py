@@ -94,7 +94,7 @@ def test_any_range(filled: Writer, start: int, end: int) -> None:
 
 
 def test_every_start_of_a_partition_with_kafkas_preallocated_index(filled: Writer) -> None:
-    """Kafka's active index is 10 MB, zeros behind its entries."""
+    """Kafka's active index is 10 MB, with zeros after its entries."""
     filled.log.flush()
     for path in Path(filled.disk.root, "t-0").glob("*.*index"):
         with path.open("ab") as file:
@@ -168,7 +168,7 @@ def test_a_torn_tail_is_not_read(filled: Writer) -> None:
     assert offsets(origin_of(filled), 980, 990) == list(range(980, 990))
     lost: list[tuple[int, int]] = []
     assert offsets(origin_of(filled), 980, 1000, lambda *span: lost.append(span)) == list(range(980, 990))
-    assert lost == [(990, 1000)]  # planned, and not there: never passed over in silence
+    assert lost == [(990, 1000)]  # planned but missing: never skipped silently
 
 
 def test_a_damaged_batch_is_an_error(filled: Writer) -> None:
