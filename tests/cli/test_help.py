@@ -141,7 +141,7 @@ def test_help_wraps_sentences_and_keeps_examples(ottla: Any) -> None:
 
 
 def test_wrong_words_are_usage_errors(ottla: Any) -> None:
-    assert re.search(r"serve +run a broker", ottla(code=2).err), "the error suggests a command"
+    assert re.search(r"serve +run a broker", ottla(code=2).err), "the error lists the commands"
     for words, message in (
         (("topics", "list", "--xyzzy"), "ottla topics list: error: unknown option --xyzzy"),
         (("topics", "create", "t", "--configs=a"), "unknown option --configs=a; did you mean --config?"),

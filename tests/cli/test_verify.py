@@ -264,7 +264,7 @@ def test_leftovers(ottla: Any, partition: Path, suffix: str, expected: str) -> N
 
 
 @pytest.mark.parametrize("suffix", ["log", "index", "timeindex", "txnindex", "snapshot"])
-def test_files_that_are_not_part_of_the_log_are_reported(ottla: Any, partition: Path, suffix: str) -> None:
+def test_files_that_are_not_part_of_the_log_are_ignored(ottla: Any, partition: Path, suffix: str) -> None:
     (partition / f"notes.{suffix}").write_bytes(b"x")
     (partition / f"7.{suffix}").write_bytes(b"x")
     assert findings(ottla, partition) == []

@@ -260,7 +260,7 @@ def test_groups_are_listed_by_state_and_type(wire: Wire, group: str, topic: str)
     assert listed(wire, group, ["Empty"], ["streams"]) == [("streams", "Empty", "streams")]
 
 
-def test_groups_of_other_kinds_are_not_described(wire: Wire, group: str) -> None:
+def test_unknown_groups_have_no_description(wire: Wire, group: str) -> None:
     found = wire.call(StreamsGroupDescribeRequest(group_ids=[group, ""], include_authorized_operations=True), 0)
     by_name = {each.group_id: each for each in found.groups}
     assert (by_name[group].error_code, by_name[group].error_message) == (

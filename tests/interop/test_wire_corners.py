@@ -179,7 +179,7 @@ def test_a_transaction_releases_batches_that_waited_for_it(
 
 @pytest.mark.parametrize("version", [4, 12, 14, 17])
 @pytest.mark.parametrize(("replica", "told"), [(-1, []), (-2, []), (-3, None)])
-def test_a_negative_replica_id_other_than_a_consumers_is_refused(
+def test_a_negative_replica_id_is_treated_as_in_kafka(
     version: int, replica: int, told: list[object] | None, topic: str, wire: Wire
 ) -> None:
     wire.produce(topic, batch(b"x"))

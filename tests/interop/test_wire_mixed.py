@@ -197,7 +197,7 @@ def test_metadata_lists_existing_topics_first(version: int, topic: str, wire: Wi
 
 
 @pytest.mark.parametrize("version", [12, 13])
-def test_metadata_by_ids_refuses_names(version: int, topic: str, wire: Wire) -> None:
+def test_metadata_by_ids_ignores_names(version: int, topic: str, wire: Wire) -> None:
     entry = m.MetadataRequest.MetadataRequestTopic
     wanted = [entry(name=None, topic_id=wire.topic_id(topic)), entry(name=None, topic_id=NOBODYS_ID), entry(name=topic)]
     found = wire.call(m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False), version).topics

@@ -112,7 +112,7 @@ def test_a_broker_that_cannot_report_its_folder_ends(run: Any, wire: Any, tmp_pa
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_broker_stops_if_its_metadata_folder_fails(run: Any, wire: Any, tmp_path: Path, count: int) -> None:
+def test_a_broker_stops_if_a_folder_that_it_needs_fails(run: Any, wire: Any, tmp_path: Path, count: int) -> None:
     async def scenario(cluster: Any) -> None:
         cluster.create_topic("t", assignments=[[1, 2, 3]])
         await cluster.wait_in_sync()
