@@ -101,7 +101,7 @@ def test_which_partitions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "name the cluster with kafka.bootstrap.servers, or a data folder with path"),
+        ({}, "choose a cluster with kafka.bootstrap.servers, or a data folder with path"),
         ({"path": "/d"}, "exactly one of the options subscribe, subscribePattern and assign"),
         ({**BASE, "assign": '{"t": [0]}'}, "exactly one of the options"),
         ({**BASE, "startingOffset": "earliest"}, "unknown option 'startingoffset'"),
