@@ -127,7 +127,7 @@ def test_avro_of_every_version_with_references(
         for header in row.headers
         if header.key == "ottla.error"
     )
-    assert [error[:30] for error in errors] == ["not in Confluent's framing: a ", "the schema with id 999 is not "]
+    assert [error[:30] for error in errors] == ["not in Confluent's framing: it", "the schema with id 999 is not "]
 
 
 def test_a_version_that_comes_during_a_run(

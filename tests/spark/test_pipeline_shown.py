@@ -7,10 +7,12 @@ import pty
 import re
 import time
 from argparse import Namespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ottla.cli import pipeline_spark
 from ottla.cli.pipeline_run import one_line, outcome_of
 from ottla.cli.pipeline_spark import Bar, Waiting
 from ottla.spark.pipelines.compact import Compaction
@@ -42,12 +44,16 @@ def test_a_line_on_a_terminal_says_what_goes_on_and_for_how_long() -> None:
     assert re.search(r"\rstarting Spark 4\.2\.0: \d+\.\d s\r\n$", seen.decode().replace("\x1b[2K", ""))
 
 
-@pytest.mark.parametrize(("quiet", "lines"), [(False, ["one: 0.0 s", "two: 0.0 s"]), (True, [])])
-def test_progress_lines_without_a_terminal(quiet: bool, lines: list[str]) -> None:
+@pytest.mark.parametrize(("quiet", "lines"), [(False, ["one: 1.5 s", "two: 2.0 s"]), (True, [])])
+def test_progress_lines_without_a_terminal(quiet: bool, lines: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 10.0
+    monkeypatch.setattr(pipeline_spark, "time", SimpleNamespace(monotonic=lambda: now))
     read, write = os.pipe()
     with Waiting(write, quiet=quiet) as waiting:
         waiting.begin("one")
+        now = 11.5
         waiting.begin("two")
+        now = 13.5
     os.close(write)
     with open(read, encoding="utf-8") as file:
         assert file.read().splitlines() == lines
