@@ -408,13 +408,10 @@ class Partition:
         leader_epoch, log = self.state.leader_epoch, self.log
         if epoch == leader_epoch:
             return epoch, log.log_end_offset
-        latest = log.epochs.latest
-        if latest < leader_epoch and epoch < leader_epoch and epoch != NO_LEADER_EPOCH:
-            # The leader's epoch begins at the end of the log, although nothing has been written in it yet.
-            if latest == NO_LEADER_EPOCH:
-                return epoch, log.log_end_offset
-            if epoch > latest:
-                return latest, log.log_end_offset
+        is_empty = log.epochs.latest == NO_LEADER_EPOCH
+        if epoch != NO_LEADER_EPOCH and epoch < leader_epoch and (is_empty or epoch > log.epochs.latest):
+            # As above, the first record notes the leader's epoch. Until then, it begins at the end of the log.
+            return (epoch if is_empty else log.epochs.latest), log.log_end_offset
         return log.end_offset_for_epoch(epoch)
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
